@@ -9,9 +9,7 @@
 namespace triax {
 namespace {
 
-using test::expect_error;
-using test::filled;
-using test::test_device;
+using namespace test;
 
 class AttentionOp : public ::testing::Test {
  protected:
@@ -52,13 +50,13 @@ TEST_F(AttentionOp, ReadsViewsWhereTheyLie) {
   gradcheck(views, {qkv});
   Tensors p = parts(qkv);
   Tensor expected = attention(qkv, shape), turned = clone(p[0].transpose(0, 3)).transpose(0, 3);
-  test::expect_bitwise(views({qkv}), expected);
-  test::expect_bitwise(attention(turned, p[1], p[2], shape), expected, "last stride not 1");
+  expect_bitwise(views({qkv}), expected);
+  expect_bitwise(attention(turned, p[1], p[2], shape), expected, "last stride not 1");
   Tensor q = clone(p[0]).view({14, 6, 4}), k = clone(p[1]).view({14, 2, 4}),
          v = clone(p[2]).view({14, 2, 4});
-  test::expect_bitwise(attention(q, k, v, shape), expected, "contiguous, rank 3");
+  expect_bitwise(attention(q, k, v, shape), expected, "contiguous, rank 3");
   Tensor by_head = clone(q.transpose(0, 1)).transpose(0, 1);  // [heads, tokens, head_dim] in memory
-  test::expect_bitwise(attention(by_head, k, v, shape), expected, "heads first");
+  expect_bitwise(attention(by_head, k, v, shape), expected, "heads first");
 }
 
 TEST_F(AttentionOp, RefusesWhatDoesNotFit) {

@@ -9,9 +9,7 @@
 namespace triax {
 namespace {
 
-using test::expect_near;
-using test::filled;
-using test::test_device;
+using namespace test;
 
 Tensor maximum(const Tensor& a, const Tensor& b) {  // of equal elements, b gets the gradient
   return where(a > b, a, b);

@@ -10,11 +10,7 @@
 namespace triax {
 namespace {
 
-using test::expect_error;
-using test::expect_near;
-using test::filled;
-using test::test_device;
-using test::values;
+using namespace test;
 
 class EngineTest : public ::testing::Test {
  protected:
@@ -52,7 +48,7 @@ TEST_F(EngineTest, ARootGivesItsRuleTheDtypeThatItWants) {
       Tensor expected = grad(x);
       grad(x) = grad(w) = {};
       backward(sum(product(x)));
-      test::expect_bitwise(grad(x), expected, name(dtype));
+      expect_bitwise(grad(x), expected, name(dtype));
     }
   }
 }
@@ -87,7 +83,7 @@ void check_graph(const char* name, const Fn& fn, Mode mode) {
   for (auto* t : {&x, &w}) {
     auto slopes = values(grad(*t)), start = values(*t);
     Tensor flat = t->detach().view({t->numel()});
-    for (int64_t i = 0; i < t->numel(); i += test::on_gpu() ? 3 : 1) {  // a GPU of threads is slow
+    for (int64_t i = 0; i < t->numel(); i += on_gpu() ? 3 : 1) {  // a GPU of threads is slow
       double old = start[size_t(i)], h = 1e-6;
       auto at = [&](double to) {
         fill_(flat.narrow(0, i, 1), to);
@@ -183,11 +179,11 @@ TEST_F(EngineTest, AUsersGradientIsNeverWrittenInto) {
   Tensor x = filled({2, 3}, 1), dy = filled({2, 3}, 2), before = clone(dy);
   require_grad(x);
   backward(x + x, dy);
-  test::expect_bitwise(dy, before);
+  expect_bitwise(dy, before);
   expect_near(grad(x), values(dy + dy), 0);
   Tensor held = grad(x), kept = clone(held);  // somebody holds the gradient: a second pass copies
   backward(x + x, dy);
-  test::expect_bitwise(held, kept);
+  expect_bitwise(held, kept);
 }
 
 TEST_F(EngineTest, ABranchWithoutGradientDoesNotStopTheRest) {
@@ -304,7 +300,7 @@ TEST_F(EngineTest, ReleasedBucketViewComesBack) {
 // product or by the engine. Where the bias has chains of rows, parts of both are cut, and so are
 // those of several samples.
 TEST_F(EngineTest, PartsOfSumsInFixedPointAreRoundedOnce) {
-  if (test::on_gpu()) GTEST_SKIP() << "GPUs have no sums in fixed point";
+  if (on_gpu()) GTEST_SKIP() << "GPUs have no sums in fixed point";
   auto f = std::make_shared<FixedPoint>(FixedPoint{0x1p-6, 0x1p20});
   for (DType dtype : {f32, f64})
     for (auto [chains, samples] : {std::pair{1, 1}, {2, 1}, {1, 4}, {2, 4}}) {
@@ -346,7 +342,7 @@ TEST_F(EngineTest, PartsOfSumsInFixedPointAreRoundedOnce) {
 
 // Or a strip of tiles would hold rows of two samples, and bits depend on both.
 TEST_F(EngineTest, SamplesAtOnceNeedBlocksOfRows) {
-  if (test::on_gpu()) GTEST_SKIP() << "GPUs have no sums in fixed point";
+  if (on_gpu()) GTEST_SKIP() << "GPUs have no sums in fixed point";
   Tensor w = filled({32, 32}, 1), dw = zeros({32, 32}, f64, cpu);
   require_grad(w);
   set_grad_view(w, dw, {std::make_shared<FixedPoint>(FixedPoint{0x1p-6, 0x1p20})});
@@ -355,10 +351,8 @@ TEST_F(EngineTest, SamplesAtOnceNeedBlocksOfRows) {
     auto run = [&] { backward(sum(linear(filled({rows, 32}, 2).to(w.dtype()), w))); };
     if (rows == 128) EXPECT_NO_THROW(run());
     else
-      test::expect_error(
-          run,
-          {fmt::format("used by {} rows of 2 samples", rows), "multiple of 32", "--micro-batch 1"},
-          Exit::config);
+      expect_config_error(run, {fmt::format("used by {} rows of 2 samples", rows), "multiple of 32",
+                                "--micro-batch 1"});
   }
 }
 

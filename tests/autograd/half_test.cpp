@@ -1,18 +1,18 @@
 // Means and products with numbers in 16 bits: what PyTorch computes, by
 // tests/reference/half_means.py.
+#include <cmath>
 #include <functional>
 
 #include "autograd/backward.h"
 #include "autograd/ops.h"
+#include "autograd/rows_alike.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
 
 namespace triax {
 namespace {
 
-using test::expect_near;
-using test::test_device;
-using test::values;
+using namespace test;
 
 constexpr double all = 1e-8;  // digits of the lists
 
@@ -52,7 +52,7 @@ TEST(Halves, MeansOverSomeDims) {
   expect_near(mean(x, {-1}, Keep::yes), {30000, 3338, 16656}, all);
   EXPECT_EQ(mean(x, {1}, Keep::yes).shape(), (Shape{3, 1}));
   EXPECT_EQ(values(mean(transpose(x, 0, 1), {1})), values(mean(x, {0})));
-  test::expect_error([] { mean(zeros({0, 3}, f16, test_device())); }, {"mean", "no elements"});
+  expect_error([] { mean(zeros({0, 3}, f16, test_device())); }, {"mean", "no elements"});
 }
 
 TEST(Halves, MeanSquaredErrors) {
@@ -132,6 +132,84 @@ TEST(Halves, GradientsOfSuchOps) {
   };
   expect(x / 100000, 1e-5);  // not 0, where 100000 is inf
   expect(x * 0.1, 0.1);
+}
+
+// Losses of logits that are not finite, and of what masks leave.
+
+constexpr double inf = INFINITY;
+
+TEST(Losses, AClassThatAMaskForbidsCountsNothing) {
+  for (DType dtype : {f64, f32, bf16, f16}) {
+    Tensor logits = from_host(std::vector<double>{-inf, 2, 3, 4, 1, -inf, 0, -inf}, {2, 4}, cpu)
+                        .to(dtype)
+                        .to(test_device());
+    require_grad(logits);
+    Tensor targets = from_host(std::vector<int32_t>{2, 0}, {2}, test_device());
+    Tensor loss = cross_entropy(logits, targets);
+    double first = std::log(std::exp(-1) + 1 + std::exp(1)), second = std::log(1 + std::exp(-1));
+    expect_near(loss, {(first + second) / 2}, 1e-6, name(dtype));
+    backward(loss);
+    double a = std::exp(-1 - first), b = std::exp(-first), c = std::exp(1 - first);
+    double d = std::exp(-second), e = std::exp(-1 - second);
+    double tolerance = dtype == f64 || dtype == f32 ? 1e-6 : 4e-3;
+    expect_near(grad(logits), {0, a / 2, (b - 1) / 2, c / 2, (d - 1) / 2, 0, e / 2, 0}, tolerance,
+                name(dtype));
+  }
+}
+
+TEST(Losses, OfAForbiddenTargetAreInfinite) {
+  Tensor logits = from_host(std::vector<double>{-inf, 2}, {1, 2}, test_device());
+  Tensor targets = from_host(std::vector<int32_t>{0}, {1}, test_device());
+  EXPECT_EQ(cross_entropy(logits, targets).item(), inf);
+  EXPECT_EQ(cross_entropy(logits, targets, {.smoothing = 0.1}).item(), inf);
+}
+
+// Products whose elements do not depend on how many rows there are beside theirs.
+
+/// What a form of product makes of rows x, onto or beside `rest`, and the gradients of both.
+using Form = std::function<Tensor(const Tensor& x, const Tensor& rest)>;
+Tensors results(const Form& form, const Tensor& all_x, const Tensor& all_rest, Range rows) {
+  Tensor x = clone(all_x.narrow(0, rows.begin, rows.end - rows.begin));
+  Tensor rest = clone(all_rest.narrow(0, rows.begin, rows.end - rows.begin));
+  require_grad(x);
+  require_grad(rest);
+  Tensor y;
+  {
+    autograd::RowsAlike scope(true);
+    y = form(gelu(x), rest);
+  }
+  backward(sum(y * rest.detach()));
+  return {y.detach(), grad(x), grad(rest)};
+}
+
+TEST(RowsAlike, FewRowsHaveTheBitsOfMany) {
+  for (DType dtype : {f32, bf16, f16, f64}) {
+    Tensor x = filled({70, 48}, 1, dtype), rest = filled({70, 24}, 2, dtype);
+    Tensor w = filled({24, 48}, 3, dtype), b = filled({24}, 4, dtype);
+    Form forms[] = {[&](auto& h, auto& r) { return linear(h, w, b) + r; },
+                    [&](auto& h, auto& r) { return linear_gelu(h, w, b) + r; },
+                    [&](auto& h, auto& r) { return linear_onto(r, h, w, b); },
+                    [&](auto& h, auto& r) { return linear_in(dtype, h, w) + r; },
+                    [&](auto& h, auto& r) { return matmul(h, w.transpose(0, 1)) + r; },
+                    [&](auto& h, auto& r) {  // in a batch of one
+                      Tensor one = reshape(h, {1, h.size(0), 48});
+                      Tensor y = matmul(one, reshape(w, {1, 24, 48}).transpose(1, 2));
+                      return reshape(y, r.shape()) + r;
+                    },
+                    [&](auto& h, auto& r) {
+                      return recompute([&](const Tensor& t) { return linear(t, w, b); }, h) + r;
+                    }};
+    for (auto& form : forms) {
+      Tensors whole = results(form, x, rest, {0, 70});
+      for (int64_t count : {1, 2, 5, 15, 16, 31, 33, 40}) {
+        Tensors part = results(form, x, rest, {20, 20 + count});
+        for (size_t i = 0; i < part.size(); ++i)
+          expect_bitwise(part[i], clone(whole[i].narrow(0, 20, count)),
+                         std::string(name(dtype)) + " form " + std::to_string(&form - forms) +
+                             " rows " + std::to_string(count) + " result " + std::to_string(i));
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -10,11 +10,7 @@
 namespace triax {
 namespace {
 
-using test::expect_error;
-using test::expect_near;
-using test::filled;
-using test::test_device;
-using test::values;
+using namespace test;
 
 Tensor ids(std::vector<int32_t> v) { return from_host(v, {int64_t(v.size())}, test_device()); }
 Tensor positive(const Shape& s, uint64_t key) {
@@ -91,9 +87,8 @@ TEST_F(OpsTest, StridedInputsAreReadAsTheyAre) {
       if (view.size(1) != at.size(1) && std::string(name) == "gather") continue;
       Tensor of_view = op(view), of_copy = op(view.contiguous());
       // cuBLASLt may add up other layouts in another order.
-      if (test::on_gpu() && std::string(name) == "matmul")
-        expect_near(of_view, values(of_copy), 1e-12);
-      else test::expect_bitwise(of_view, of_copy);
+      if (on_gpu() && std::string(name) == "matmul") expect_near(of_view, values(of_copy), 1e-12);
+      else expect_bitwise(of_view, of_copy);
     }
   }
 }
@@ -274,20 +269,20 @@ TEST_F(OpsTest, Indexing) {
   Tensor at = from_host(std::vector<int64_t>{1, 1, 0, 3, 2, 2}, {3, 2}, test_device());
   gradcheck([&](const Tensors& t) { return gather(t[0], at); }, {x});
   gradcheck([](const Tensors& t) { return embedding(ids({2, 0, 2, 1}), t[0]); }, {x});
-  if (!test::on_gpu())
-    expect_error(
+  if (!on_gpu())
+    expect_data_error(
         [&] {
           embedding(ids({0, 1, 3}), x);
         },
-        {"embedding", "value 3 at position 2", "0 to 2"}, Exit::data);
+        {"embedding", "value 3 at position 2", "0 to 2"});
   else expect_near(narrow(embedding(ids({0, 1, 3}), x), 0, 2, 1), {0, 0, 0, 0}, 0);
-  expect_error([&] { index_select(x, 1, ids({-1})); }, {"value -1 at position 0; expected 0 to 3"},
-               Exit::data);
-  expect_error(
+  expect_data_error([&] { index_select(x, 1, ids({-1})); },
+                    {"value -1 at position 0; expected 0 to 3"});
+  expect_data_error(
       [&] {
         gather(x, from_host(std::vector<int32_t>{4, 0, 0}, {3, 1}, test_device()));
       },
-      {"value 4"}, Exit::data);
+      {"value 4"});
   expect_error([&] { embedding(zeros({2}, f32, test_device()), x); }, {"index", "i32 or i64"});
 }
 
@@ -319,13 +314,12 @@ TEST_F(OpsTest, CrossEntropyAndMse) {
   Tensor none = cross_entropy(filled({2, 3}, 1), ids({-1, -1}));
   EXPECT_EQ(none.item(), 0);
   EXPECT_EQ(cross_entropy(filled({2, 3}, 1), ids({255, 255}), {.ignore = 255}).item(), 0);
-  if (!test::on_gpu())
-    expect_error(
+  if (!on_gpu())
+    expect_data_error(
         [] {
           cross_entropy(filled({2, 3}, 1), ids({0, 3}));
         },
-        {"cross_entropy: value 3 at position 1; expected 0 to 2, or -1 for what counts nothing"},
-        Exit::data);
+        {"cross_entropy: value 3 at position 1; expected 0 to 2, or -1 for what counts nothing"});
   expect_error([] { cross_entropy(filled({2, 3}, 1), ids({0})); }, {"cross_entropy", "[rows]"});
   expect_error([] { cross_entropy(filled({2, 3}, 1), ids({0, 1}), {.ignore = 1}); }, {"ignore 1"});
   expect_error([] { mse(zeros({2}, f32, test_device()), zeros({3}, f32, test_device())); },
@@ -338,7 +332,7 @@ TEST_F(OpsTest, CrossEntropyTakesLogitsByMove) {
   require_grad(x);
   Tensor kept = x * 1.0, before = clone(kept.detach());
   backward(cross_entropy(kept, t));
-  test::expect_bitwise(kept.detach(), before);
+  expect_bitwise(kept.detach(), before);
   Tensor shared_grad = clone(grad(x));
   grad(x) = {};
   Tensor logits = x * 1.0;
@@ -352,7 +346,7 @@ TEST_F(OpsTest, CrossEntropyTakesLogitsByMove) {
   Tensor loss = cross_entropy(std::move(looked_at), t);
   backward(loss);
   EXPECT_EQ(seen.data(), bytes);
-  test::expect_bitwise(grad(x), shared_grad);
+  expect_bitwise(grad(x), shared_grad);
 }
 
 // With a known seed forward overwrites logits that nobody else holds; whatever backward is given
@@ -372,14 +366,14 @@ TEST_F(OpsTest, CrossEntropyKnowsItsSeed) {
        {CrossEntropyOptions::Reduction::mean, CrossEntropyOptions::Reduction::sum}) {
     CrossEntropyOptions plain{.reduction = reduction}, ahead{.reduction = reduction, .seed = seed};
     Tensor expected = run(x * 1.0, plain, seed), loss = out;
-    test::expect_bitwise(run(x * 1.0, ahead, seed), expected);
-    test::expect_bitwise(out, loss);
+    expect_bitwise(run(x * 1.0, ahead, seed), expected);
+    expect_bitwise(out, loss);
     expect_near(run(x * 1.0, ahead, third), values(expected * 3.0), 1e-6);
     Tensor kept = x * 1.0, before = clone(kept.detach());
-    test::expect_bitwise(run(kept, ahead, seed), expected);
-    test::expect_bitwise(kept.detach(), before);
+    expect_bitwise(run(kept, ahead, seed), expected);
+    expect_bitwise(kept.detach(), before);
     CrossEntropyOptions wide{.reduction = reduction, .seed = seed.to(f64)};
-    test::expect_bitwise(run(x * 1.0, wide, seed), expected);
+    expect_bitwise(run(x * 1.0, wide, seed), expected);
   }
   CrossEntropyOptions ahead{.seed = seed};
   Tensor logits = x * 1.0, view = logits.detach(), before = clone(view);
@@ -387,11 +381,11 @@ TEST_F(OpsTest, CrossEntropyKnowsItsSeed) {
     NoGrad guard;
     cross_entropy(view.detach(), t, ahead);
   }
-  test::expect_bitwise(view, before);
+  expect_bitwise(view, before);
   view = {};
   auto* bytes = static_cast<const float*>(logits.data());
   Tensor loss = cross_entropy(std::move(logits), t, ahead);
-  if (!test::on_gpu()) {
+  if (!on_gpu()) {
     EXPECT_NE(*bytes, values(before)[0]) << "forward has left the logits alone";
   }
 }

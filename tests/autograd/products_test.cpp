@@ -8,11 +8,7 @@
 namespace triax {
 namespace {
 
-using test::expect_error;
-using test::expect_near;
-using test::filled;
-using test::test_device;
-using test::values;
+using namespace test;
 
 class ProductsTest : public ::testing::Test {
  protected:

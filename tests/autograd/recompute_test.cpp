@@ -11,9 +11,7 @@
 namespace triax {
 namespace {
 
-using test::expect_bitwise;
-using test::filled;
-using test::test_device;
+using namespace test;
 
 class Recomputed : public ::testing::Test {
  protected:
@@ -143,11 +141,11 @@ TEST_F(Recomputed, MisuseIsNamed) {
   Tensor x = filled({4, 4}, 1), w = filled({4, 4}, 2);
   require_grad(w);
   Tensor g = gelu(linear(x, w)), y = linear(g, w);
-  test::expect_error([&] { remake(y, g.detach().narrow(0, 0, 2), [] { return Tensor(); }); },
-                     {"remake", "[2, 4]", "expected all"});
+  expect_error([&] { remake(y, g.detach().narrow(0, 0, 2), [] { return Tensor(); }); },
+               {"remake", "[2, 4]", "expected all"});
   Tensor z = remake(y, g, [] { return filled({2, 4}, 1); });
-  test::expect_error([&] { g.data(); }, {"used while released"});
-  test::expect_error([&] { backward(sum(z)); }, {"64 bytes", "128 bytes"});
+  expect_error([&] { g.data(); }, {"used while released"});
+  expect_error([&] { backward(sum(z)); }, {"64 bytes", "128 bytes"});
 }
 
 TEST_F(Recomputed, AStubHasHistoryAndNoValues) {
@@ -157,9 +155,9 @@ TEST_F(Recomputed, AStubHasHistoryAndNoValues) {
   Tensor y = x + x, stub = without_values(y);
   y = {};
   EXPECT_EQ(memory::counter()->live(), before);
-  test::expect_error([&] { stub.data(); }, {"used while released"});
+  expect_error([&] { stub.data(); }, {"used while released"});
   backward(stub, full({4, 4}, 3, f64, test_device()));
-  test::expect_near(grad(x), std::vector<double>(16, 6.0), 0);
+  expect_near(grad(x), std::vector<double>(16, 6.0), 0);
 }
 
 }  // namespace

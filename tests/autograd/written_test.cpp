@@ -8,10 +8,7 @@
 namespace triax {
 namespace {
 
-using test::expect_error;
-using test::expect_near;
-using test::filled;
-using test::test_device;
+using namespace test;
 
 constexpr const char* message = "has kept values that were overwritten since";
 

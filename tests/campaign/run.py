@@ -59,7 +59,7 @@ def promises(bin_dir):
                 lambda n, s: python("examples/programs/kill_test.py", minigpt, MPIRUN, TRIAX_KILLS=n, TRIAX_SEED=s,
                                     TRIAX_ONLY="killed_and_resumed"), 20, ""),
         Promise("restart", "a rank killed, and one more while the restart loads: ends bitwise by itself", (0, 3, 100),
-                lambda n, s: python("examples/programs/restart_test.py", minigpt, MPIRUN), 1, "", False) if MPIRUN else None,
+                lambda n, s: python("examples/programs/elastic_test.py", minigpt, MPIRUN, 0), 1, "", False) if MPIRUN else None,
         Promise("elastic", "one to three ranks killed: goes on with those that are left, and ends with the bits of a "
                 "quiet run", (0, 3, 100), lambda n, s: python("examples/programs/elastic_test.py", minigpt, MPIRUN, n, s), found="")
         if MPIRUN else None,

@@ -43,20 +43,11 @@ class CudaAttention : public CudaKernels {
     Tensor saved = empty({tokens, width}, dtype, cpu), logs = empty({tokens, heads}, sums, cpu);
     host.attention(a, saved, logs);
     Tensor saved_y = exact(saved, c.skip), saved_lse = exact(logs);
-    expect_equal(
-        [&](Backend& on) {
-          Tensor y = sevens(saved.shape(), dtype, c.skip), lse = sevens(logs.shape(), sums);
-          Tensors memory;
-          Qkv d = qkv(c, [&](const Shape& s, uint64_t) {
-            memory.push_back(sevens(s, dtype, c.skip));
-            return memory.back();
-          });
-          on.attention(a, y, lse);
-          on.attention_backward(a, saved_y, saved_lse, dy, d);
-          memory.insert(memory.end(), {y, lse});
-          return memory;
-        },
-        3 * within);
+    expect_equal(3 * within, [&](Outputs& on) {
+      on->attention(a, on.out(saved.shape(), dtype, c.skip), on.out(logs.shape(), sums));
+      Qkv d = qkv(c, [&](const Shape& s, uint64_t) { return on.out(s, dtype, c.skip); });
+      on->attention_backward(a, saved_y, saved_lse, dy, d);
+    });
   }
 };
 INSTANTIATE_TEST_SUITE_P(Emulated, CudaAttention, every_dtype(), name_of_dtype);
@@ -122,13 +113,9 @@ TEST_P(CudaAttention, AnyAddress) {
 // Scores far from zero neither overflow nor lose the largest weight.
 TEST_P(CudaAttention, LargeScores) {
   Attention a{unpack(exact(randn({70, 1, 3, 4}, dtype, 5, 30))), 70, Band::causal(70, 70)};
-  expect_equal(
-      [&](Backend& on) {
-        Tensor y = sevens({70, 4}, dtype), lse = sevens({70, 1}, sums);
-        on.attention(a, y, lse);
-        return Tensors{y, lse};
-      },
-      std::max(within, 1000 * tolerance(sums)));
+  expect_equal(std::max(within, 1000 * tolerance(sums)), [&](Outputs& on) {
+    on->attention(a, on.out({70, 4}), on.out({70, 1}, sums));
+  });
 }
 
 TEST_P(CudaAttention, NoSequences) {
@@ -141,8 +128,8 @@ TEST_P(CudaAttention, RefusesHeadsThatDoNotFit) {
   Tensor y = empty({2, 257}, dtype, cpu), lse = empty({2, 1}, sums, cpu);
   Attention a{unpack(empty({2, 1, 3, 257}, dtype, cpu)), 2, Band::causal(2, 2)};
   std::vector<std::string> parts = {"attention", "head size 257", "at most 256 on cuda"};
-  expect_error([&] { b.attention(a, y, lse); }, parts, Exit::config);
-  expect_error([&] { b.attention_backward(a, y, lse, y, a.in); }, parts, Exit::config);
+  expect_config_error([&] { b.attention(a, y, lse); }, parts);
+  expect_config_error([&] { b.attention_backward(a, y, lse, y, a.in); }, parts);
 }
 
 }  // namespace

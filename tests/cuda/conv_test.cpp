@@ -14,11 +14,9 @@ TEST_P(CudaWindows, PatchesAreTheCpus) {
     Shape rows{c.images * w.of_image(), w.elements() * c.in};
     Tensor wide = exact(randn({c.images, c.height, c.width, c.in + 2}, dtype, 1));
     Tensor x = wide.narrow(3, 1, c.in), dy = exact(randn(rows, dtype, 2));
-    expect_equal([&](Backend& on) {
-      Tensor y = sevens(rows, dtype), dx = sevens(wide.shape(), dtype);
-      on.patches(x, w, y);
-      on.patches_backward(dy, w, dx.narrow(3, 1, c.in));
-      return Tensors{y, dx};
+    expect_equal([&](Outputs& on) {
+      on->patches(x, w, on.out(rows));
+      on->patches_backward(dy, w, on.out(wide.shape()).narrow(3, 1, c.in));
     });
   }
 }
@@ -29,12 +27,10 @@ TEST_P(CudaWindows, PoolsAreTheCpus) {
     SCOPED_TRACE(str(c.x()));
     Tensor x = exact(randn(c.x(), dtype, 1)), dy = exact(randn(c.y(c.in), dtype, 2));
     for (auto kind : {Pool2d::Kind::max, Pool2d::Kind::mean})
-      expect_equal([&](Backend& on) {
-        Tensor y = sevens(dy.shape(), dtype), chosen = sevens(dy.shape(), i32);
-        Tensor dx = sevens(c.x(), dtype);
-        on.pool({kind, c.windows()}, x, y, chosen);
-        on.pool_backward({kind, c.windows()}, dy, chosen, dx);
-        return Tensors{y, chosen, dx};
+      expect_equal([&](Outputs& on) {
+        Tensor chosen = on.out(dy.shape(), i32);
+        on->pool({kind, c.windows()}, x, on.out(dy.shape()), chosen);
+        on->pool_backward({kind, c.windows()}, dy, chosen, on.out(c.x()));
       });
   }
 }

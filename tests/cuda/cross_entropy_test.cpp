@@ -30,62 +30,48 @@ class CudaCrossEntropy : public CudaKernels {
                  std::to_string(c.vocab) + ", skip " + std::to_string(c.skip));
     CrossEntropy inputs = this->inputs(c);
     int64_t rows = c.shape[0];
-    expect_equal(
-        [&](Backend& on) {
-          Tensor stats = sevens({rows, 4}, sums);
-          on.cross_entropy_stats(inputs, stats);
-          return Tensors{stats};
-        },
-        10 * tolerance(sums));
+    expect_equal(10 * tolerance(sums), [&](Outputs& on) {
+      on->cross_entropy_stats(inputs, on.out({rows, 4}, sums));
+    });
     Tensor stats = sevens({rows, 4}, sums), scale = exact(full({1}, 0.5, sums, cpu));
     host.cross_entropy_stats(inputs, stats);
-    expect_equal(
-        [&](Backend& on) {
-          Tensor losses = sevens({rows}, sums), apart = sevens(c.shape, dtype, c.skip);
-          CrossEntropy placed = inputs;
-          placed.logits = exact(inputs.logits, c.skip);
-          on.cross_entropy_losses(inputs, stats, losses);
-          on.cross_entropy_backward(inputs, stats, scale, apart);
-          on.cross_entropy_backward(placed, stats, scale, placed.logits);
-          EXPECT_TRUE(same_bits(clone(apart), clone(placed.logits)));
-          return Tensors{losses, apart};
-        },
-        within);
+    expect_equal([&](Outputs& on) {
+      Tensor apart = on.out(c.shape, dtype, c.skip);
+      CrossEntropy placed = inputs;
+      placed.logits = exact(inputs.logits, c.skip);
+      on->cross_entropy_losses(inputs, stats, on.out({rows}, sums));
+      on->cross_entropy_backward(inputs, stats, scale, apart);
+      on->cross_entropy_backward(placed, stats, scale, placed.logits);
+      EXPECT_TRUE(same_bits(clone(apart), clone(placed.logits)));
+    });
   }
   // In one pass as in two: where the logits are, or elsewhere.
   void expect_equal_at_once(const Case& c) {
     SCOPED_TRACE(str(c.shape) + ", skip " + std::to_string(c.skip));
     CrossEntropy inputs = this->inputs(c);
     Tensor scale = exact(full({1}, 0.5, sums, cpu));
-    expect_equal(
-        [&](Backend& on) {
-          Shape four{c.shape[0], 4};
-          Tensor stats = sevens(four, sums), two = sevens(four, sums);
-          Tensor apart = sevens(c.shape, dtype, c.skip), expected = sevens(c.shape, dtype, c.skip);
-          CrossEntropy placed = inputs;
-          placed.logits = exact(inputs.logits, c.skip);
-          on.cross_entropy_stats(inputs, two);
-          on.cross_entropy_backward(inputs, two, scale, expected);
-          on.cross_entropy_at_once(inputs, stats, scale, apart);
-          EXPECT_TRUE(same_bits(stats, two));
-          EXPECT_TRUE(same_bits(clone(apart), clone(expected)));
-          on.cross_entropy_at_once(placed, stats, scale, placed.logits);
-          EXPECT_TRUE(same_bits(clone(placed.logits), clone(expected)));
-          return Tensors{apart};
-        },
-        within);
+    expect_equal([&](Outputs& on) {
+      Tensor apart = on.out(c.shape, dtype, c.skip);
+      Shape four{c.shape[0], 4};
+      Tensor stats = sevens(four, sums), two = sevens(four, sums);
+      Tensor expected = sevens(c.shape, dtype, c.skip);
+      CrossEntropy placed = inputs;
+      placed.logits = exact(inputs.logits, c.skip);
+      on->cross_entropy_stats(inputs, two);
+      on->cross_entropy_backward(inputs, two, scale, expected);
+      on->cross_entropy_at_once(inputs, stats, scale, apart);
+      EXPECT_TRUE(same_bits(stats, two));
+      EXPECT_TRUE(same_bits(clone(apart), clone(expected)));
+      on->cross_entropy_at_once(placed, stats, scale, placed.logits);
+      EXPECT_TRUE(same_bits(clone(placed.logits), clone(expected)));
+    });
   }
   void expect_equal_losses(int64_t rows) {
     CrossEntropy c = inputs({.shape = {rows, 3}, .first = 0, .vocab = 3, .smoothing = 0.1});
     Tensor stats = sevens({rows, 4}, sums);
     host.cross_entropy_stats(c, stats);
-    expect_equal(
-        [&](Backend& on) {
-          Tensor losses = sevens({rows}, sums);
-          on.cross_entropy_losses(c, stats, losses);
-          return Tensors{losses};
-        },
-        tolerance(sums));
+    expect_equal(tolerance(sums),
+                 [&](Outputs& on) { on->cross_entropy_losses(c, stats, on.out({rows}, sums)); });
   }
 };
 INSTANTIATE_TEST_SUITE_P(Emulated, CudaCrossEntropy, every_dtype(), name_of_dtype);
@@ -131,10 +117,8 @@ TEST_P(CudaCrossEntropy, GradientElsewhereAligned) {  // than the logits are
   CrossEntropy c = inputs({.shape = {5, 64}, .first = 0, .vocab = 61});
   Tensor stats = sevens({5, 4}, sums), scale = exact(full({1}, 0.5, sums, cpu));
   host.cross_entropy_stats(c, stats);
-  expect_equal([&](Backend& on) {
-    Tensor d = sevens({5, 64}, dtype, 1);
-    on.cross_entropy_backward(c, stats, scale, d);
-    return Tensors{d};
+  expect_equal([&](Outputs& on) {
+    on->cross_entropy_backward(c, stats, scale, on.out({5, 64}, dtype, 1));
   });
 }
 
@@ -150,11 +134,7 @@ TEST_P(CudaCrossEntropy, OfWhatIsNotFinite) {
     at[2 * columns] = inf;
     Tensor targets = exact(from_host(std::vector<int64_t>{5, 3, 0, 0}, {4}, cpu));
     CrossEntropy c{exact(x.to(dtype)), targets, 0, columns};
-    expect_equal([&](Backend& on) {
-      Tensor stats = sevens({4, 4}, sums);
-      on.cross_entropy_stats(c, stats);
-      return Tensors{stats};
-    });
+    expect_equal([&](Outputs& on) { on->cross_entropy_stats(c, on.out({4, 4}, sums)); });
   }
 }
 
@@ -164,13 +144,9 @@ TEST_P(CudaCrossEntropy, OfFallingAndRisingLogits) {  // the largest so far chan
     for (int64_t i = 0; i < x.numel(); ++i) x.data<double>()[i] = step * double(i % 5000);
     Tensor targets = exact(from_host(std::vector<int64_t>{5, 4999}, {2}, cpu));
     CrossEntropy c{exact(x.to(dtype)), targets, 0, 5000};
-    expect_equal(
-        [&](Backend& on) {
-          Tensor stats = sevens({2, 4}, sums);
-          on.cross_entropy_stats(c, stats);
-          return Tensors{stats};
-        },
-        10 * tolerance(sums));
+    expect_equal(10 * tolerance(sums), [&](Outputs& on) {
+      on->cross_entropy_stats(c, on.out({2, 4}, sums));
+    });
   }
 }
 

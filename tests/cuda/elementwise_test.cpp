@@ -18,20 +18,15 @@ TEST_P(CudaElementwise, Unary) {
         SCOPED_TRACE(testing::Message()
                      << functors::Unary::names[op] << ", n " << n << ", skip " << skip);
         Tensor x = exact(randn({n}, dtype, 7, 2), skip);
-        expect_equal([&](Backend& on) {
-          Tensor y = sevens({n}, dtype, skip);
-          on.unary(Unary(op), x, y);
-          return Tensors{y};
-        });
+        expect_equal([&](Outputs& on) { on->unary(Unary(op), x, on.out({n}, dtype, skip)); });
       }
 }
 
 TEST_P(CudaElementwise, UnaryInPlace) {
   Tensor x = randn({333}, dtype, 7);
-  expect_equal([&](Backend& on) {
-    Tensor z = exact(x);
-    on.unary(unary_id<functors::Tanh>(), z, z);
-    return Tensors{z};
+  expect_equal([&](Outputs& on) {
+    Tensor z = on.add(exact(x));
+    on->unary(unary_id<functors::Tanh>(), z, z);
   });
 }
 
@@ -44,13 +39,9 @@ TEST_P(CudaElementwise, UnaryBackward) {
         Tensor x = exact(randn({n}, dtype, 7, 2), skip), y = exact(empty_like(x), skip);
         Tensor dy = exact(randn({n}, dtype, 8), skip);
         host.unary(Unary(op), x, y);
-        expect_equal(
-            [&](Backend& on) {
-              Tensor dx = sevens({n}, dtype, skip);
-              on.unary_backward(Unary(op), x, y, dy, dx, write);
-              return Tensors{dx};
-            },
-            3 * within);
+        expect_equal(3 * within, [&](Outputs& on) {
+          on->unary_backward(Unary(op), x, y, dy, on.out({n}, dtype, skip), write);
+        });
       }
 }
 
@@ -88,11 +79,9 @@ TEST_P(CudaElementwise, ActivationsOfEveryNumber) {
 
 TEST_P(CudaElementwise, SlopesReadOnlyWhatTheyUse) {
   Tensor x = exact(randn({100}, dtype, 1)), dy = exact(randn({100}, dtype, 2));
-  expect_equal([&](Backend& on) {
-    Tensor of_x = sevens({100}, dtype), of_y = sevens({100}, dtype);
-    on.unary_backward(unary_id<functors::Gelu>(), x, {}, dy, of_x, Write::set);
-    on.unary_backward(unary_id<functors::Tanh>(), {}, x, dy, of_y, Write::set);
-    return Tensors{of_x, of_y};
+  expect_equal([&](Outputs& on) {
+    on->unary_backward(unary_id<functors::Gelu>(), x, {}, dy, on.out({100}), Write::set);
+    on->unary_backward(unary_id<functors::Tanh>(), {}, x, dy, on.out({100}), Write::set);
   });
 }
 
@@ -125,10 +114,8 @@ TEST_P(CudaElementwise, BinaryExpandsItsOperands) {
       SCOPED_TRACE(functors::Binary::names[op]);
       Tensor a = p.a, c = p.b;
       Shape shape = broadcast("test", a.shape(), c.shape());
-      expect_equal([&](Backend& on) {
-        Tensor y = sevens(shape, dtype);
-        on.binary(Binary(op), a.expand(shape), c.expand(shape), y);
-        return Tensors{y};
+      expect_equal([&](Outputs& on) {
+        on->binary(Binary(op), a.expand(shape), c.expand(shape), on.out(shape));
       });
     }
 }
@@ -138,14 +125,10 @@ TEST_P(CudaElementwise, WherePicks) {
   for (int i = 0; i < 231; ++i) mask.data<uint8_t>()[i] = uint8_t(i % 3 == 0 ? 5 : 0);
   Tensor a = exact(randn({4, 7, 33}, dtype, 1)), c = exact(randn({33}, dtype, 2));
   Tensor all = exact(clone(mask.expand(a.shape()))), dense = exact(clone(c.expand(a.shape())));
-  expect_equal(
-      [&](Backend& on) {
-        Tensor y = sevens(a.shape(), dtype), z = sevens(a.shape(), dtype);
-        on.where(mask.expand(a.shape()), a, c.expand(a.shape()), y);
-        on.where(all, a, dense, z);
-        return Tensors{y, z};
-      },
-      0);
+  expect_equal(0, [&](Outputs& on) {
+    on->where(mask.expand(a.shape()), a, c.expand(a.shape()), on.out(a.shape()));
+    on->where(all, a, dense, on.out(a.shape()));
+  });
 }
 
 TEST_P(CudaElementwise, WherePicksInPacks) {
@@ -154,27 +137,19 @@ TEST_P(CudaElementwise, WherePicksInPacks) {
   for (int i = 0; i < 7; ++i) of_rows.data<uint8_t>()[i] = uint8_t(i % 2);
   Tensor a = exact(randn({4, 7, 32}, dtype, 1)), c = exact(randn({32}, dtype, 2));
   Tensor one = exact(randn({}, dtype, 3));
-  expect_equal(
-      [&](Backend& on) {
-        Tensor y = sevens(a.shape(), dtype), z = sevens(a.shape(), dtype);
-        on.where(mask.expand(a.shape()), one.expand(a.shape()), a, y);
-        on.where(of_rows.expand(a.shape()), a, c.expand(a.shape()), z);
-        return Tensors{y, z};
-      },
-      0);
+  expect_equal(0, [&](Outputs& on) {
+    on->where(mask.expand(a.shape()), one.expand(a.shape()), a, on.out(a.shape()));
+    on->where(of_rows.expand(a.shape()), a, c.expand(a.shape()), on.out(a.shape()));
+  });
 }
 
 TEST_P(CudaElementwise, DropoutDropsWhatTheCpuDrops) {
   for (int64_t column : {0, 1, 6, 255})
     for (int64_t width : {1, 31, 300}) {
       Tensor x = exact(randn({9, width}, dtype, 3));
-      expect_equal(
-          [&](Backend& on) {
-            Tensor y = sevens(x.shape(), dtype);
-            on.dropout(x, random::Mask{0.3f, 99, 12, column}, y);
-            return Tensors{y};
-          },
-          0);
+      expect_equal(0, [&](Outputs& on) {
+        on->dropout(x, random::Mask{0.3f, 99, 12, column}, on.out(x.shape()));
+      });
     }
 }
 

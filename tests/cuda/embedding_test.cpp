@@ -14,14 +14,11 @@ class CudaEmbedding : public CudaKernels {
     std::vector<DType> tables = {sums};
     if (dtype != sums) tables.push_back(dtype);
     for (DType to : tables)
-      expect_equal(
-          [&](Backend& on) {
-            Tensor set = sevens(table, to, skip), added = exact(randn(table, to, 3), skip);
-            on.embedding_backward(ids, dy, first, set, Write::set);
-            on.embedding_backward(ids, dy, first, added, Write::add);
-            return Tensors{set, added};
-          },
-          difference);
+      expect_equal(difference, [&](Outputs& on) {
+        Tensor added = on.add(exact(randn(table, to, 3), skip));
+        on->embedding_backward(ids, dy, first, added, Write::add);
+        on->embedding_backward(ids, dy, first, on.out(table, to, skip), Write::set);
+      });
   }
 };
 INSTANTIATE_TEST_SUITE_P(Emulated, CudaEmbedding, every_dtype(), name_of_dtype);
@@ -41,13 +38,9 @@ TEST_P(CudaEmbedding, OfASlice) {
         if (tokens == 1000 ? width != 33 : width == 1000 && tokens != 33) continue;
         Tensor table = exact(randn({rows, width}, dtype, 1), skip);
         Tensor ids = some_ids(tokens, 40, skip ? i32 : i64);
-        expect_equal(
-            [&](Backend& on) {
-              Tensor y = sevens({tokens, width}, dtype, skip);
-              on.embedding(ids, table, first, y);
-              return Tensors{y};
-            },
-            0);
+        expect_equal(0, [&](Outputs& on) {
+          on->embedding(ids, table, first, on.out({tokens, width}, dtype, skip));
+        });
       }
 }
 
@@ -101,6 +94,58 @@ TEST_P(CudaEmbedding, BackwardIntoNothing) {
                        Write::set);
   b.embedding_backward(some_ids(5, 3, i64), empty({5, 0}, dtype, cpu), 0, empty({3, 0}, dtype, cpu),
                        Write::set);
+}
+
+class CudaIndex : public CudaKernels {};
+INSTANTIATE_TEST_SUITE_P(Emulated, CudaIndex, every_dtype(), name_of_dtype);
+
+Tensor indices(const Shape& shape, int64_t below, DType dtype) {
+  Tensor x = exact(empty(shape, i64, cpu));
+  for (int64_t i = 0; i < x.numel(); ++i) x.data<int64_t>()[i] = i * 7 % below;
+  return exact(x.to(dtype));
+}
+
+TEST_P(CudaIndex, SelectAndAdd) {
+  for (DType of : {i32, i64})
+    for (int dim : {0, 1, -1})
+      for (int64_t n : {0, 1, 31, 33}) {
+        SCOPED_TRACE(testing::Message() << "dim " << dim << ", n " << n);
+        Tensor x = exact(randn({5, 6, 33}, dtype, 1));
+        Tensor index = indices({n}, x.size(dim), of);
+        Shape picked = x.shape();
+        picked[dim] = n;
+        Tensor dy = exact(randn(picked, dtype, 2));
+        expect_equal(0, [&](Outputs& on) {
+          on->index_select(x, dim, index, on.out(picked));
+          on->index_add(dy, dim, index, on.out(x.shape()));
+          on->index_add(dy, dim, index, on.out(x.shape(), sums));
+          if (dim == 1 && n > 0) on->index_add(dy, dim, index, on.out({33, 6, 5}).transpose(0, 2));
+        });
+      }
+}
+
+TEST_P(CudaIndex, OneDim) {
+  Tensor x = exact(randn({33}, dtype, 1)), dy = exact(randn({100}, dtype, 2));
+  Tensor index = indices({100}, 33, i32);
+  expect_equal(0, [&](Outputs& on) {
+    on->index_select(x, 0, index, on.out({100}));
+    on->gather(x, index, on.out({100}));
+    on->index_add(dy, 0, index, on.out({33}));
+    on->scatter_add(dy, index, on.out({33}));
+  });
+}
+
+TEST_P(CudaIndex, GatherAndScatterAdd) {
+  for (DType of : {i32, i64})
+    for (int64_t n : {1, 31, 33}) {
+      Tensor x = exact(randn({4, 5, 33}, dtype, 1)), dy = exact(randn({4, 5, n}, dtype, 2));
+      Tensor index = indices({4, 5, n}, 33, of);
+      expect_equal(0, [&](Outputs& on) {
+        on->gather(x, index, on.out(dy.shape()));
+        on->scatter_add(dy, index, on.out(x.shape()));
+        on->scatter_add(dy, index, on.out(x.shape(), sums));
+      });
+    }
 }
 
 }  // namespace

@@ -51,6 +51,19 @@ template <class F> Tensors in_any_order(F f) {
   return first;
 }
 
+/// Calls of a backend, and the outputs that are compared.
+struct Outputs {
+  Backend& backend;
+  DType dtype;
+  Tensors all = {};
+  Backend* operator->() const { return &backend; }
+  Tensor add(const Tensor& x) { return all.emplace_back(x); }
+  Tensor out(const Shape& shape, DType of, int64_t skip = 0) {
+    return add(sevens(shape, of, skip));
+  }
+  Tensor out(const Shape& shape) { return out(shape, dtype); }
+};
+
 /// A kernel test in every float dtype, of the emulated backend `b` against the CPU's, `host`.
 class CudaKernels : public testing::TestWithParam<DType> {
  protected:
@@ -60,13 +73,18 @@ class CudaKernels : public testing::TestWithParam<DType> {
   DType sums = accumulator(dtype);
   double within = tolerance(dtype);
 
-  /// f(backend) makes new tensors: emulated, in any order, they equal the CPU's.
-  template <class F> void expect_equal(F f, double difference) {
-    Tensors got = in_any_order([&] { return f(static_cast<Backend&>(b)); }), expected = f(host);
+  /// The outputs of f(outputs): emulated, in any order, they equal the CPU's.
+  template <class F> void expect_equal(double difference, F f) {
+    auto outputs_on = [&](Backend& backend) {
+      Outputs made{backend, dtype};
+      f(made);
+      return made.all;
+    };
+    Tensors got = in_any_order([&] { return outputs_on(b); }), expected = outputs_on(host);
     ASSERT_EQ(got.size(), expected.size());
     for (size_t i = 0; i < got.size(); ++i) expect_near(got[i], doubles(expected[i]), difference);
   }
-  template <class F> void expect_equal(F f) { expect_equal(f, within); }
+  template <class F> void expect_equal(F f) { expect_equal(within, f); }
 };
 
 inline std::string name_of_dtype(const testing::TestParamInfo<DType>& info) {

@@ -10,18 +10,12 @@ class CudaOptimizer : public CudaKernels {
     SCOPED_TRACE(testing::Message() << n << " elements, " << decayed.size() << " ranges");
     for (int64_t skip : {0, 1}) {
       Tensor weight = randn({n}, sums, 1), gradient = exact(randn({n}, sums, 2), skip);
-      expect_equal(
-          [&](Backend& on) {
-            bool casts = dtype != sums;
-            OptimizerSlot s{exact(weight.to(dtype), skip), gradient, {}, decayed};
-            if (casts) s.master = exact(weight, skip);
-            Tensor m = exact(randn({n}, sums, 3), skip), v = sevens({n}, sums, skip);
-            f(on, s, m, v);
-            Tensors all{s.weight, m, v};
-            if (casts) all.push_back(s.master);
-            return all;
-          },
-          within);
+      expect_equal([&](Outputs& on) {
+        OptimizerSlot s{on.add(exact(weight.to(dtype), skip)), gradient, {}, decayed};
+        if (dtype != sums) s.master = on.add(exact(weight, skip));
+        Tensor m = on.add(exact(randn({n}, sums, 3), skip));
+        f(on.backend, s, m, on.out({n}, sums, skip));
+      });
     }
   }
 };
@@ -98,10 +92,9 @@ TEST_P(CudaOptimizer, Average) {
       Tensor x = exact(randn({n}, dtype, 1)), before = randn({n}, sums, 2);
       StepDecision d{.happens = happens};
       Tensor plan = exact(from_host(values_of(d), {StepDecision::size}, cpu));
-      expect_equal([&](Backend& on) {
-        Tensor average = exact(before);
-        on.average(average, x, {.rate = 0.25, .scale = 2, .plan = happens < 0 ? Tensor() : plan});
-        return Tensors{average};
+      expect_equal([&](Outputs& on) {
+        Tensor average = on.add(exact(before));
+        on->average(average, x, {.rate = 0.25, .scale = 2, .plan = happens < 0 ? Tensor() : plan});
       });
     }
 }

@@ -9,8 +9,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::conv_options;
-using test::conv_task;
+using namespace test;
 
 TEST(BatchNormOnGpu, IsThatOfOneCpuRank) {
   for (auto [mesh, samples] : {std::pair{MeshShape{}, 2},
@@ -47,10 +46,10 @@ std::vector<Statistics> train(TrainOptions o) {
   o.launch.device = "cuda:0";
   run_worlds(1,
              [&](World& world) {
-               Trainer trainer(test::task_of<Normed>(), o, world);
+               Trainer trainer(task_of<Normed>(), o, world);
                for (int i = 0; i < 5; ++i) {
                  auto result = trainer.step();
-                 all.push_back(test::statistics(trainer));
+                 all.push_back(statistics(trainer));
                  all.back()["loss"] = {float(result.loss), float(result.skipped)};
                }
              },
@@ -60,7 +59,7 @@ std::vector<Statistics> train(TrainOptions o) {
 
 TEST(BatchNormOnGpu, CapturedStepsHaveTheBitsOfQueuedOnes) {
   for (DType dtype : {f32, f16}) {
-    auto o = test::tiny_options();
+    auto o = tiny_options();
     o.steps = 5, o.step.dtype = dtype;
     auto queued = train(o);
     o.step.graph = true;

@@ -20,7 +20,7 @@ namespace triax::parallel {
 namespace {
 
 using gpu_on_cpu::Gate;
-using test::expect_error;
+using namespace test;
 namespace nccl = gpu_on_cpu::nccl;
 
 Device gpu(int index) { return {Device::Kind::cuda, index}; }
@@ -270,18 +270,15 @@ TEST(NcclComm, RanksThatShareAGpuAreRefusedBeforeNcclIsAsked) {
       nccl_world(std::move(threads), mine);
     });
   };
-  expect_error(on_one,
-               {"nccl: ranks 0 and 2 have the same GPU (host ",
-                "Start no more ranks on a host than", "--comm mpi"},
-               Exit::config);
+  expect_config_error(on_one, {"nccl: ranks 0 and 2 have the same GPU (host ",
+                               "Start no more ranks on a host than", "--comm mpi"});
   EXPECT_TRUE(nccl::calls().empty());
 }
 
 TEST(NcclComm, AnOldLibraryIsRefused) {
-  expect_error([] { run({.library = {.version = 22507}}, [](Communicator&) {}); },
-               {"nccl: version 2.25.7 was found; 2.26 or later is needed (rank 0 on host ",
-                "LD_LIBRARY_PATH", "--comm mpi"},
-               Exit::config);
+  expect_config_error([] { run({.library = {.version = 22507}}, [](Communicator&) {}); },
+                      {"nccl: version 2.25.7 was found; 2.26 or later is needed (rank 0 on host ",
+                       "LD_LIBRARY_PATH", "--comm mpi"});
   EXPECT_TRUE(nccl::calls().empty());
 }
 
@@ -319,7 +316,7 @@ TEST(World, GivesEachRankAGpuAndTheBestTransport) {
   transport(on_gpu(0), on_host.c_str(),
             "transport: host memory (nccl: ranks 0 and 1 have the same GPU (host ");
   auto shared = [&] { transport(on_gpu(1, GpuTransport::nccl), "", ""); };
-  expect_error(shared, {"ranks 0 and 1 have the same GPU"}, Exit::config);
+  expect_config_error(shared, {"ranks 0 and 1 have the same GPU"});
 }
 
 /// What is asked for is taken, but nobody gets a slow transport by chance.
@@ -330,9 +327,8 @@ TEST(World, SeveralGpusDoNotFallBackToTheHost) {
         2, [](World& world) { EXPECT_STRNE(world.comm().transport(), "NCCL"); }, options);
   };
   int own = WorldOptions::own_gpu;
-  expect_error([&] { start(on_gpu(own)); },
-               {"nccl: version 2.25.7 was found", "rank 0 on host ", "far slower", "--comm mpi"},
-               Exit::config);
+  expect_config_error([&] { start(on_gpu(own)); }, {"nccl: version 2.25.7 was found",
+                                                    "rank 0 on host ", "far slower", "--comm mpi"});
   start(on_gpu(own, GpuTransport::host));
   start(on_gpu(own, GpuTransport::available));
   start(on_gpu(0));
@@ -340,12 +336,12 @@ TEST(World, SeveralGpusDoNotFallBackToTheHost) {
 }
 
 TEST(World, ANumberThatNoGpuHasIsRefused) {
-  expect_error(
+  expect_config_error(
       [] {
         run_worlds(
             2, [](World&) {}, on_gpu(77));
       },
-      {"cuda:77"}, Exit::config);
+      {"cuda:77"});
 }
 
 }  // namespace

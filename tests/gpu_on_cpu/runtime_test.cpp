@@ -122,11 +122,11 @@ TEST(GpuOnCpu, NoMemoryLeftNamesWhoHasIt) {
 }
 
 TEST(GpuOnCpu, AnIndexTooLargeIsNamed) {
-  expect_error(
+  expect_config_error(
       [] {
         empty({1}, f32, {Device::Kind::cuda, 7});
       },
-      {"cuda:7 asked for; this process sees 4 GPUs"}, Exit::config);
+      {"cuda:7 asked for; this process sees 4 GPUs"});
 }
 
 TEST(GpuOnCpuDeathTest, TheHostCannotTouchDeviceMemory) {

@@ -15,7 +15,7 @@ namespace triax::parallel {
 namespace {
 
 using gpu_on_cpu::Gate;
-using test::expect_error;
+using namespace test;
 
 Device gpu(int index) { return {Device::Kind::cuda, index}; }
 Communicator::Seat together(int rank) { return {0, rank}; }

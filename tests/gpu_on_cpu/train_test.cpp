@@ -219,9 +219,9 @@ TEST(TrainOnGpu, WhatHangsOverNcclIsRefused) {
   for (const char* schedule : {"interleaved", "zb-interleaved"}) {
     c.share({.pp = 2, .schedule = schedule});
     expect_equal(train(c, one_gpu), expected, 1e-6);  // through the host nothing is in the way
-    test::expect_error([&] { train(c, own_gpu, GpuTransport::nccl); },
-                       {"schedule: 5 micro-batches on 2 stages hang over NCCL", "Take 6 micro-"},
-                       Exit::config);
+    test::expect_config_error(
+        [&] { train(c, own_gpu, GpuTransport::nccl); },
+        {"schedule: 5 micro-batches on 2 stages hang over NCCL", "Take 6 micro-"});
   }
 }
 
@@ -352,8 +352,7 @@ TEST(TrainOnGpu, CapturedStepsInFp16) {
 TEST(TrainOnGpu, RanksThatMeetOnTheHostCannotBeCaptured) {
   Job c = config({.dp = 2});
   c.step.graph = true;
-  test::expect_error([&] { train(c, one_gpu); }, {"graph with 2 ranks over", "--comm nccl"},
-                     Exit::config);
+  test::expect_config_error([&] { train(c, one_gpu); }, {"graph with 2 ranks over", "--comm nccl"});
 }
 
 TEST(TrainOnGpu, AStepNeitherAllocatesNorWaits) {

@@ -9,10 +9,7 @@
 namespace triax::nn {
 namespace {
 
-using test::expect_error;
-using test::expect_near;
-using test::filled;
-using test::test_device;
+using namespace test;
 
 /// A norm of 3 channels, and batches of images for it.
 class BatchNormLayer : public testing::Test {
@@ -37,7 +34,7 @@ TEST_F(BatchNormLayer, RunningStatisticsAreUpdatedOnceAStepWithTheMeanOfItsMicro
   for (auto* buffer : n->buffers()) buffer->update();
   std::vector<double> mean(3), variance(3);
   for (const Batch& m : {a, b}) {
-    auto v = test::values(m.input);
+    auto v = values(m.input);
     for (size_t c = 0; c < 3; ++c) {
       double sum = 0, squares = 0;
       for (size_t i = c; i < v.size(); i += 3) sum += v[i] / 16;
@@ -54,9 +51,9 @@ TEST_F(BatchNormLayer, RunningStatisticsAreUpdatedOnceAStepWithTheMeanOfItsMicro
   Tensor given =
       batch_norm_with(all.input, full({3}, 1, f32, test_device()), zeros({3}, f32, test_device()),
                       {n->buffers()[0]->value, n->buffers()[1]->value});
-  test::expect_bitwise((*n)(all.input, all).detach(), given);
+  expect_bitwise((*n)(all.input, all).detach(), given);
   all.first = 0, all.target = {};  // asked for a prediction
-  test::expect_bitwise((*n)(all.input, all).detach(), given);
+  expect_bitwise((*n)(all.input, all).detach(), given);
 }
 
 TEST_F(BatchNormLayer, AStepThatDoesNotHappenUpdatesNothing) {
@@ -78,12 +75,12 @@ TEST_F(BatchNormLayer, GroupsOfAMicroBatchAreAsMicroBatchesOfOneGroup) {
   for (int64_t g : {0, 1}) {
     Batch part = b;
     part.input = clone(b.input.narrow(0, 2 * g, 2)), part.target = b.target.narrow(0, 0, 2);
-    test::expect_bitwise((*apart)(part.input, part).detach(), whole.narrow(0, 2 * g, 2));
+    expect_bitwise((*apart)(part.input, part).detach(), whole.narrow(0, 2 * g, 2));
   }
   for (size_t i : {0u, 1u}) {
     together->buffers()[i]->update();
     apart->buffers()[i]->update();
-    expect_near(together->buffers()[i]->value, test::values(apart->buffers()[i]->value), 1e-6);
+    expect_near(together->buffers()[i]->value, values(apart->buffers()[i]->value), 1e-6);
   }
 }
 
@@ -96,7 +93,7 @@ TEST_F(BatchNormLayer, RecomputationAccumulatesNothingTwice) {
   backward(recompute([&](const Tensor& in) { return (*again)(in, b); }, x),
            filled(x.shape(), 5, f32));
   EXPECT_EQ(again->buffers()[0]->count, 1);
-  test::expect_bitwise(again->buffers()[0]->sum, plain->buffers()[0]->sum);
+  expect_bitwise(again->buffers()[0]->sum, plain->buffers()[0]->sum);
 }
 
 /// Three replicas that hold the same.
@@ -111,7 +108,7 @@ TEST_F(BatchNormLayer, StatisticsOfMoreSamplesThanAMicroBatchAreSummedOverReplic
   Tensor y = (*alone)(b.input, b).detach();
   Three three;
   b.replicas = &three;
-  expect_near((*shared)(b.input, b).detach(), test::values(y), 1e-6);
+  expect_near((*shared)(b.input, b).detach(), values(y), 1e-6);
   // Of 24 rows in place of 8 the unbiased variance is smaller.
   Tensor ratio = shared->buffers()[1]->sum / alone->buffers()[1]->sum;
   expect_near(ratio, std::vector<double>(3, (24. / 23) / (8. / 7)), 1e-6);
@@ -120,30 +117,28 @@ TEST_F(BatchNormLayer, StatisticsOfMoreSamplesThanAMicroBatchAreSummedOverReplic
 TEST_F(BatchNormLayer, MicroBatchesThatMakeNoGroupsAreRefused) {
   Batch b = batch(4, 1);
   for (int64_t samples : {3, 8})
-    expect_error(
+    expect_config_error(
         [&] { (*norm(samples))(b.input, b); },
         {fmt::format("statistics of {} samples, with micro-batches of 4 on 1 replica", samples),
-         "Valid: a micro-batch of a multiple of"},
-        Exit::config);
+         "Valid: a micro-batch of a multiple of"});
   Three three;
   b.replicas = &three;
-  expect_error([&] { (*norm(8))(b.input, b); }, {"on 3 replicas"}, Exit::config);
+  expect_config_error([&] { (*norm(8))(b.input, b); }, {"on 3 replicas"});
   b.input = zeros({0, 2, 2, 3}, f32, test_device()), b.target = zeros({0}, i32, test_device());
-  expect_error([&] { (*norm(4))(b.input, b); }, {"with micro-batches of 0 on 3 replicas"},
-               Exit::config);
+  expect_config_error([&] { (*norm(4))(b.input, b); }, {"with micro-batches of 0 on 3 replicas"});
   Batch one{.input = filled({2, 3}, 1, f32), .target = zeros({2}, i32, test_device())};
-  expect_error([&] { (*norm(1))(one.input, one); },
-               {"x [2, 3] has one value of each channel in a group of 1 samples"}, Exit::config);
-  expect_error([] { BatchNorm(3, 2, {.shard = {.replicated = true, .partial = true}}); },
-               {"batch norm: each tensor-parallel rank", "--sequence-parallel"}, Exit::config);
+  expect_config_error([&] { (*norm(1))(one.input, one); },
+                      {"x [2, 3] has one value of each channel in a group of 1 samples"});
+  expect_config_error([] { BatchNorm(3, 2, {.shard = {.replicated = true, .partial = true}}); },
+                      {"batch norm: each tensor-parallel rank", "--sequence-parallel"});
   expect_error([] { BatchNorm(3, 0); }, {"batch norm: statistics of 0 samples"});
-  expect_error(
+  expect_config_error(
       [] {
         struct Twice : Module {
           Twice() { buffer({.name = "b", .shape = {1}}), parameter({.name = "b", .full = {1}}); }
         } twice;
       },
-      {"two parameters named 'b'"}, Exit::config);
+      {"two parameters named 'b'"});
 }
 
 }  // namespace

@@ -7,10 +7,7 @@
 namespace triax::nn {
 namespace {
 
-using test::expect_error;
-using test::expect_near;
-using test::filled;
-using test::values;
+using namespace test;
 
 constexpr int64_t tokens = 9, kv_heads = 2, group = 3, dim = 4;
 struct Layer : Module {};

@@ -11,9 +11,7 @@
 namespace triax::nn {
 namespace {
 
-using test::expect_error;
-using test::test_device;
-using test::values;
+using namespace test;
 
 struct Pair : Module {
   Linear& up = child<Linear>("up", 3, 4);
@@ -53,11 +51,10 @@ TEST(ModuleTest, NamesAreUniqueAndBindIsOnce) {
   struct Named : Module {
     explicit Named(const char* name) { child<Linear>(name, 1, 1); }
   };
-  expect_error([] { Twice t; }, {"two parameters named 'w'"}, Exit::config);
+  expect_config_error([] { Twice t; }, {"two parameters named 'w'"});
   for (const char* name : {"a.b", "a@b", "a\"b", "a/b", "a b", "", "\xC3\xA9"})
-    expect_error([&] { Named n(name); },
-                 {fmt::format("'{}'", name), "expected letters, digits, `_` and `-`"},
-                 Exit::config);
+    expect_config_error([&] { Named n(name); },
+                        {fmt::format("'{}'", name), "expected letters, digits, `_` and `-`"});
   Named plain("A_b-9");
   Net net;
   net.bind(1);
@@ -82,7 +79,7 @@ TEST(ModuleTest, ErrorsOfConstructorsNameTheLayer) {
     EXPECT_EQ(e.code(), Exit::config);
     place = e.place();
   }
-  EXPECT_NE(place.find("module_test.cpp:"), std::string::npos) << place;
+  EXPECT_TRUE(says(place, "module_test.cpp:"));
 }
 
 // Two models with the same names start alike; another seed or another name starts otherwise.

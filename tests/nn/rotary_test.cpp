@@ -7,8 +7,7 @@
 namespace triax {
 namespace {
 
-using test::expect_error;
-using test::filled;
+using namespace test;
 
 TEST(RotaryEmbedding, TurnsEveryHead) {
   for (auto pairs : {Rotary::Pairs::halves, Rotary::Pairs::neighbours}) {
@@ -55,7 +54,7 @@ TEST(RotaryEmbedding, ExtendsTheContext) {
   NoGrad guard;
   Tensor rows = expand(filled({1, 8}, 3, f32), {64, 8}).contiguous();
   Tensor every_fourth = far(rows, 64).view({16, 4, 8}).narrow(1, 0, 1).contiguous();
-  test::expect_near(near(rows.narrow(0, 0, 16), 16), test::values(every_fourth), 1e-6);
+  expect_near(near(rows.narrow(0, 0, 16), 16), values(every_fourth), 1e-6);
 }
 
 }  // namespace

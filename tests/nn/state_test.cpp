@@ -19,10 +19,7 @@
 namespace triax::nn {
 namespace {
 
-using test::expect_error;
-using test::read_bytes;
-using test::TemporaryDirectory;
-using test::write_bytes;
+using namespace test;
 
 constexpr DType dtypes[] = {f64, f32, f16, bf16, i64, i32, u8};
 
@@ -104,7 +101,7 @@ TEST(State, AnyLayoutIsSavedRowMajor) {
   TensorFile file(dir / "a");
   EXPECT_EQ(bytes_of(file.read("t")), bytes_of(x.transpose(0, 1)));
   EXPECT_EQ(bytes_of(file.read("n")), bytes_of(x.narrow(1, 1, 2)));
-  expect_error([&] { file.read("y"); }, {"no tensor y"}, Exit::data);
+  expect_data_error([&] { file.read("y"); }, {"no tensor y"});
 }
 
 TEST(State, NamesThatCannotBeSaved) {
@@ -119,9 +116,9 @@ TEST(State, NamesThatCannotBeSaved) {
 TEST(State, FilesThatAreNotThereOrNotFiles) {
   TemporaryDirectory dir;
   expect_error([&] { load_tensors(dir / "a"); }, {"No such file"}, Exit::not_found);
-  expect_error([&] { load_tensors(dir.path()); }, {"not a plain file"}, Exit::data);
+  expect_data_error([&] { load_tensors(dir.path()); }, {"not a plain file"});
   ASSERT_EQ(mkfifo((dir / "pipe").c_str(), 0600), 0);
-  expect_error([&] { load_tensors(dir / "pipe"); }, {"not a plain file"}, Exit::data);
+  expect_data_error([&] { load_tensors(dir / "pipe"); }, {"not a plain file"});
   expect_error([&] { save_tensors(dir / "no/a", {}); }, {"No such file"}, Exit::cannot_write);
 }
 
@@ -131,7 +128,7 @@ TEST(State, AFailureAtAnyOperationKeepsTheOldFile) {
   const std::string before = read_bytes(dir / "a");
   for (int error : {ENOSPC, EIO}) {
     for (int at = 0;; ++at) {
-      test::FaultyFiles files(at, error);
+      FaultyFiles files(at, error);
       try {
         save_tensors(dir / "a", {{"x", counting({5}, f32)}, {"y", counting({1}, f16)}}, {}, files);
         if (files.failed().empty()) {
@@ -141,8 +138,8 @@ TEST(State, AFailureAtAnyOperationKeepsTheOldFile) {
         ADD_FAILURE() << files.failed() << " failed and nobody noticed";
       } catch (const Error& e) {
         EXPECT_EQ(int(e.code()), int(error == EIO ? Exit::io : Exit::cannot_write)) << e.what();
-        EXPECT_NE(std::string(e.what()).find(std::strerror(error)), std::string::npos);
-        EXPECT_NE(std::string(e.what()).find(files.failed_path()), std::string::npos);
+        EXPECT_TRUE(says(std::string(e.what()), std::strerror(error)));
+        EXPECT_TRUE(says(std::string(e.what()), files.failed_path()));
       }
       bool renamed = files.failed_path() == dir.path();  // only its directory was not synced
       EXPECT_EQ(read_bytes(dir / "a") == before, !renamed) << files.failed();
@@ -177,11 +174,11 @@ TEST(State, EveryTruncationIsNamed) {
   const std::string whole = read_bytes(dir / "a");
   for (size_t bytes = 0; bytes < whole.size(); ++bytes) {
     write_bytes(dir / "b", whole.substr(0, bytes));
-    expect_error([&] { load_tensors(dir / "b"); }, {dir / "b"}, Exit::data);
+    expect_data_error([&] { load_tensors(dir / "b"); }, {dir / "b"});
   }
   write_bytes(dir / "b", whole + '\0');
-  expect_error([&] { load_tensors(dir / "b"); }, {"28 bytes of data; the header describes 27"},
-               Exit::data);
+  expect_data_error([&] { load_tensors(dir / "b"); },
+                    {"28 bytes of data; the header describes 27"});
 }
 
 TEST(State, EveryBitFlipIsAnErrorOrChangesWhatIsRead) {
@@ -222,14 +219,13 @@ TEST(State, AHeaderCannotMakeUsAllocateMoreThanTheFile) {
   write_bytes(dir / "a", bytes + json);
   int64_t before = memory::counter()->live();
   memory::counter()->reset_peaks();
-  expect_error([&] { load_tensors(dir / "a"); }, {"0 bytes of data"}, Exit::data);
+  expect_data_error([&] { load_tensors(dir / "a"); }, {"0 bytes of data"});
   EXPECT_EQ(memory::counter()->peak(), before);
 
   length = uint64_t(1) << 62;
   std::memcpy(bytes.data(), &length, 8);
   write_bytes(dir / "a", bytes + json);
-  expect_error([&] { load_tensors(dir / "a"); }, {"a header of 4611686018427387904 bytes"},
-               Exit::data);
+  expect_data_error([&] { load_tensors(dir / "a"); }, {"a header of 4611686018427387904 bytes"});
 }
 
 }  // namespace

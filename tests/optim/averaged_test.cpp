@@ -8,8 +8,7 @@
 namespace triax::optim {
 namespace {
 
-using test::filled;
-using test::values;
+using namespace test;
 
 /// The averages of all slots, one after the other.
 std::vector<double> average(const Optimizer& o) {
@@ -48,7 +47,7 @@ TEST(Averaged, IsTheMeanOfAllWeightsSinceTheFirstUpdate) {
 
 // Weights in bf16 do not move in steps this small; their masters do.
 TEST(Averaged, IsOfTheMasters) {
-  Tensor w = full({3}, 1, bf16, test::test_device()), g = full({3}, 1, f32, test::test_device());
+  Tensor w = full({3}, 1, bf16, test_device()), g = full({3}, 1, f32, test_device());
   std::vector<Slot> slots{{w, g}};
   Averaged o(slots, std::make_unique<Sgd>(slots, SgdOptions{}), 0.5);
   o.step(1e-4), o.step(1e-4);
@@ -68,14 +67,14 @@ TEST(Averaged, StateRoundTrips) {
   b.set_steps(a.steps());
   for (size_t i = 0; i < a.state().size(); ++i) copy_(b.state()[i].value, a.state()[i].value);
   a.step(0.1), b.step(0.1);
-  test::expect_bitwise(w1, w2);
+  expect_bitwise(w1, w2);
   EXPECT_EQ(average(a), average(b));
 }
 
 TEST(Averaged, DecaysAreChecked) {
   std::vector<Slot> slots{{filled({2}, 1), filled({2}, 2)}};
-  test::expect_error([&] { Averaged(slots, std::make_unique<Sgd>(slots, SgdOptions{}), 1); },
-                     {"average: decay 1"});
+  expect_error([&] { Averaged(slots, std::make_unique<Sgd>(slots, SgdOptions{}), 1); },
+               {"average: decay 1"});
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ TEST(LossScaler, RefusesWhatIsNoState) {
   LossScaler s({});
   for (const char* text :
        {"", "1 2 3", "1 2 3 4 5", "a 1 1 1", "-1 0 0 0", "inf 0 0 0", "1 -1 0 0"})
-    test::expect_error([&] { s.restore(text); }, {"loss scaler: state `"}, Exit::data);
+    test::expect_data_error([&] { s.restore(text); }, {"loss scaler: state `"});
   test::expect_error([] { LossScaler({.initial = 0.5}); }, {"initial 0.5, minimum 1"});
 }
 

@@ -12,11 +12,7 @@
 namespace triax::optim {
 namespace {
 
-using test::expect_bitwise;
-using test::expect_error;
-using test::filled;
-using test::TemporaryDirectory;
-using test::test_device;
+using namespace test;
 
 /// Chunks that do not divide the slots, a window smaller than their number.
 Offload to_file(const TemporaryDirectory& directory) {
@@ -160,14 +156,14 @@ TEST(Offload, StateOutlivesItsOptimizerOut) {
 }
 
 TEST(Offload, ACutFileEndsTheStep) {
-  if (test::on_gpu()) GTEST_SKIP() << "of the file alone";
+  if (on_gpu()) GTEST_SKIP() << "of the file alone";
   TemporaryDirectory directory;
   Model model(f32);
   AdamW adam(model.slots, {.offload = to_file(directory)});
   model.train(adam, 2);
-  ASSERT_EQ(test::cut_offload_files(directory.path(), 4096), 1);
-  auto text = test::error_of([&] { model.train(adam, 2); }, Exit::io);
-  EXPECT_NE(text.find("offload: "), text.npos) << text;
+  ASSERT_EQ(cut_offload_files(directory.path(), 4096), 1);
+  auto text = error_of([&] { model.train(adam, 2); }, Exit::io);
+  EXPECT_TRUE(says(text, "offload: "));
   // A write still under way makes the file longer again, with zeros in it.
   EXPECT_TRUE(text.find("ends there") != text.npos ||
               text.find("not those that were written") != text.npos)
@@ -179,12 +175,12 @@ TEST(Offload, ACutFileEndsTheStep) {
 
 // Written to beyond its end, a file that was cut is as long as before, with zeros in it.
 TEST(Offload, ZerosInPlaceOfStateEndTheStep) {
-  if (test::on_gpu()) GTEST_SKIP() << "of the file alone";
+  if (on_gpu()) GTEST_SKIP() << "of the file alone";
   TemporaryDirectory directory;
   Model model(bf16);
   AdamW adam(model.slots, {.offload = to_file(directory)});
   model.train(adam, 2);
-  for (size_t bytes : {0, 14 * 4096}) test::cut_offload_files(directory.path(), bytes);
+  for (size_t bytes : {0, 14 * 4096}) cut_offload_files(directory.path(), bytes);
   expect_error([&] { model.train(adam, 2); }, {"offload: ", "not those that were written"},
                Exit::io);
 }

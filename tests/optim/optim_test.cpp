@@ -8,10 +8,7 @@
 namespace triax::optim {
 namespace {
 
-using test::expect_error;
-using test::filled;
-using test::test_device;
-using test::values;
+using namespace test;
 
 // The published algorithm, one element at a time.
 struct Naive {
@@ -70,7 +67,7 @@ TEST(OptimTest, StateRoundTrips) {
   for (size_t i = 0; i < a.state().size(); ++i) copy_(b.state()[i].value, a.state()[i].value);
   a.step(0.1);
   b.step(0.1);
-  test::expect_bitwise(w1, w2);
+  expect_bitwise(w1, w2);
 }
 
 TEST(OptimTest, SgdWithMomentumAndNesterov) {

@@ -18,8 +18,7 @@
 namespace triax::optim {
 namespace {
 
-using test::expect_error;
-using test::TemporaryDirectory;
+using namespace test;
 constexpr size_t block = StateFile::block;
 
 /// Memory that a file can read into.
@@ -88,7 +87,7 @@ TEST_F(StateFileTest, NoticesThatItWasCut) {
     StateFile file(directory_.path(), 8 * block);
     Buffer b(4 * block);
     file.wait(file.read(0, b.data(), 4 * block));
-    ASSERT_EQ(test::cut_offload_files(directory_.path(), left), 1);
+    ASSERT_EQ(cut_offload_files(directory_.path(), left), 1);
     uint64_t ticket = file.read(0, b.data(), 4 * block);
     for (int k = 0; k < 2; ++k)  // it does not recover
       expect_error([&] { file.wait(ticket); }, {"offload: ", directory_.path(), "ends there"},
@@ -98,7 +97,7 @@ TEST_F(StateFileTest, NoticesThatItWasCut) {
 
 TEST(StateFileErrors, ADirectoryThatWillNotDo) {
   TemporaryDirectory directory;
-  test::write_bytes(directory / "file", "in the way");
+  write_bytes(directory / "file", "in the way");
   std::filesystem::create_directory(directory / "closed");
   ::chmod((directory / "closed").c_str(), 0555);
   auto refused = [](const std::string& path, const char* why, Exit code) {

@@ -82,9 +82,8 @@ TEST(World, ThreadsUnderALauncherOfSeveralProcessesAreRefused) {
   const char* outside = std::getenv("PMI_SIZE");
   std::string before = outside ? outside : "";
   ::setenv("PMI_SIZE", "2", 1);
-  test::expect_error([] { check_not_launched("plan runs alone"); },
-                     {"plan runs alone, but a launcher started 2 processes (PMI_SIZE)"},
-                     Exit::config);
+  test::expect_config_error([] { check_not_launched("plan runs alone"); },
+                            {"plan runs alone, but a launcher started 2 processes (PMI_SIZE)"});
   ::setenv("PMI_SIZE", "1", 1);
   check_not_launched("");
   outside ? ::setenv("PMI_SIZE", before.c_str(), 1) : ::unsetenv("PMI_SIZE");
@@ -99,9 +98,8 @@ TEST(World, TasksOfSrunThatCannotMeetAreRefused) {
   ::setenv("SLURM_STEP_NUM_TASKS", "4", 1);
   EXPECT_FALSE(launched());
   EXPECT_EQ(announced_by_launcher().rank, 3);
-  test::expect_error([] { check_announced(1); },
-                     {"announced 4 ranks (SLURM_STEP_NUM_TASKS), but 1", "--mpi=pmix"},
-                     Exit::config);
+  test::expect_config_error([] { check_announced(1); },
+                            {"announced 4 ranks (SLURM_STEP_NUM_TASKS), but 1", "--mpi=pmix"});
   ::setenv("PMIX_RANK", "3", 1);
   EXPECT_TRUE(launched());
   for (const char* set : {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "PMIX_RANK"}) ::unsetenv(set);

@@ -9,24 +9,38 @@
 
 #include "parallel/train/runs/run_directory.h"
 #include "tests/support/call_program.h"
+#include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
 
 namespace triax::parallel {
 namespace {
 
-using test::call;
+using namespace test;
+
+ProgramOptions tiny() {
+  ProgramOptions options{.name = "tiny", .what = "A test.", .train = tiny_options()};
+  options.task = [] { return task_of(); };
+  return options;
+}
+
+/// What it prints, where it ends well.
+std::string printed(const std::vector<std::string>& words) {
+  Said said = said_by(tiny(), words);
+  EXPECT_EQ(said.code, 0) << said.err;
+  return said.out;
+}
 
 // Reading data may take minutes, and a task may change what it captured.
 TEST(Program, RanksThatAreThreadsShareOneTask) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   int made = 0;
   bool fails = false;
-  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
+  ProgramOptions options = tiny();
   options.task = [&] {
     ++made;
     check_input(!fails, Exit::data, "no data");
-    return test::task_of();
+    return task_of();
   };
   std::vector<std::string> words = {
       "tiny",  "train",           "--comm",  "threads", "--ranks",       "4", "--dp",     "4",
@@ -40,95 +54,69 @@ TEST(Program, RanksThatAreThreadsShareOneTask) {
 
 // A directory made now holds nothing to resume: a job that is queued again would begin again.
 TEST(Program, ResumesOnlyARunThatIsNamed) {
-  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
-  options.task = [] { return test::task_of(); };
   for (const char* which : {"auto", "last-good"})
-    EXPECT_EQ(call(options, {"tiny", "train", "--resume", which}), int(Exit::config));
+    EXPECT_EQ(call(tiny(), {"tiny", "train", "--resume", which}), int(Exit::config));
 }
 
 TEST(Program, ParityTakesAProgramsOwnWarmUp) {
-  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
+  ProgramOptions options = tiny();
   options.train.steps = 1000, options.train.lr.warmup = 50;
-  options.task = [] { return test::task_of(); };
   EXPECT_EQ(call(options, {"tiny", "parity", "--mesh", "2x1x1"}), 0);
 }
 
 TEST(Program, AScheduleWithoutAFunctionIsRefused) {
-  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
+  ProgramOptions options = tiny();
   options.train.step.schedules["mine"] = {};
-  options.task = [] { return test::task_of(); };
   for (const char* verb : {"train", "parity", "plan", "schedule"}) {
-    testing::internal::CaptureStderr();
-    EXPECT_EQ(call(options, {"tiny", verb, "--schedule", "mine"}), int(Exit::config)) << verb;
-    std::string said = testing::internal::GetCapturedStderr();
-    EXPECT_NE(said.find("an empty function; expected one that makes lists"), said.npos)
-        << verb << ": " << said;
+    Said said = said_by(options, {"tiny", verb, "--schedule", "mine"});
+    EXPECT_EQ(said.code, int(Exit::config)) << verb;
+    EXPECT_TRUE(says(said.err, "an empty function; expected one that makes lists")) << verb;
   }
 }
 
 // 10 ranks: tp 5 and 10 do not divide the features, pp 5 and 10 are more than the layers, and tp 2
 // does not divide the rows for sequence parallelism.
 TEST(Program, PlanCountsTheReasonsThatItLeavesOut) {
-  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
-  options.task = [] { return test::task_of(); };
-  auto said = [&](const std::string& ranks) {
-    testing::internal::CaptureStdout();
-    EXPECT_EQ(call(options, {"tiny", "plan", "--ranks", ranks, "--global-batch", ranks,
-                             "--micro-batch", "1"}),
-              0);
-    return testing::internal::GetCapturedStdout();
-  };
-  std::string all = said("10");  // of which a terminal shows three
+  std::string all = printed({"tiny", "plan", "--ranks", "10", "--global-batch", "10",
+                             "--micro-batch", "1"});  // of which a terminal shows three
   int reasons = 0;
   for (size_t at = 0; (at = all.find("\nleft out: ", at)) != all.npos; ++at) ++reasons;
   EXPECT_EQ(reasons, 5) << all;
-  EXPECT_EQ(all.find("more reason"), all.npos) << all;
+  EXPECT_FALSE(says(all, "more reason"));
 }
 
 TEST(Program, PlanSaysWhatIsFixedAndWhatTheBatchForbids) {
-  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
-  options.task = [] { return test::task_of(); };
-  test::TemporaryDirectory folder;
+  TemporaryDirectory folder;
   std::string file = folder / "c.toml";
-  test::write_bytes(file, "micro-batch = 2\nrecompute = \"block\"\nglobal-batch = 12\nseed = 3\n");
+  write_bytes(file, "micro-batch = 2\nrecompute = \"block\"\nglobal-batch = 12\nseed = 3\n");
   auto said = [&](std::vector<std::string> more) {
     std::vector<std::string> words = {"tiny", "plan", "--ranks", "4"};
     words.insert(words.end(), more.begin(), more.end());
-    testing::internal::CaptureStdout();
-    EXPECT_EQ(call(options, words), 0);
-    return testing::internal::GetCapturedStdout();
-  };
-  auto has = [](const std::string& text, const std::string& part) {
-    return text.find(part) != text.npos;
+    return printed(words);
   };
   std::string text = said({"--config", file});
-  EXPECT_TRUE(has(text, "\nfixed by --config: recompute block, micro-batch 2, global-batch 12\n"))
-      << text;
-  EXPECT_TRUE(has(text, "12 samples a step are no multiple of 4 ranks x micro-batch 2")) << text;
-  EXPECT_TRUE(has(text, "--global-batch 16")) << text;
-  EXPECT_TRUE(has(text, "model: 2 blocks and 2 other layers, ")) << text;
+  EXPECT_TRUE(says(text, "\nfixed by --config: recompute block, micro-batch 2, global-batch 12\n"));
+  EXPECT_TRUE(says(text, "12 samples a step are no multiple of 4 ranks x micro-batch 2"));
+  EXPECT_TRUE(says(text, "--global-batch 16"));
+  EXPECT_TRUE(says(text, "model: 2 blocks and 2 other layers, "));
   for (const char* column : {"MFU", "bubble", "memory", "free", "why"})
-    EXPECT_TRUE(has(text, std::string("  ") + column)) << column << text;
+    EXPECT_TRUE(says(text, std::string("  ") + column));
   text = said({"--config", file, "--global-batch", "16", "--recompute", "off"});
-  EXPECT_TRUE(has(text, "\nfixed by --config: micro-batch 2\n")) << text;
-  EXPECT_FALSE(has(text, "no multiple")) << text;
-  EXPECT_FALSE(has(said({}), "fixed by")) << text;
+  EXPECT_TRUE(says(text, "\nfixed by --config: micro-batch 2\n"));
+  EXPECT_FALSE(says(text, "no multiple"));
+  EXPECT_FALSE(says(said({}), "fixed by"));
 }
 
 // What one plans for is never left out.
 TEST(Program, PlanOnANarrowTerminalKeepsMemoryAndMfu) {
-  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
-  options.task = [] { return test::task_of(); };
   for (const char* columns : {"40", "60", "80", "300"}) {
     ::setenv("COLUMNS", columns, 1);
-    testing::internal::CaptureStdout();
-    EXPECT_EQ(call(options, {"tiny", "plan", "--ranks", "8"}), 0);
-    std::string text = testing::internal::GetCapturedStdout();
+    std::string text = printed({"tiny", "plan", "--ranks", "8"});
     ::unsetenv("COLUMNS");
     size_t table = text.find("dp x pp x tp");
     std::string heading = text.substr(table, text.find('\n', table) - table);
     for (const char* column : {"a step", "MFU", "memory"})
-      EXPECT_NE(heading.find(column), heading.npos) << columns << ": " << heading;
+      EXPECT_TRUE(says(heading, column)) << columns << ": " << heading;
     bool whole = heading.find("bubble") != heading.npos && heading.find("free") != heading.npos;
     EXPECT_EQ(text.find("more columns on a wider terminal: ") == text.npos, whole) << text;
     EXPECT_EQ(std::string(columns) == "300", whole) << text;
@@ -136,25 +124,23 @@ TEST(Program, PlanOnANarrowTerminalKeepsMemoryAndMfu) {
 }
 
 TEST(Program, RunsThatBeginInOneSecondHaveDirectoriesOfTheirOwn) {
-  test::TemporaryDirectory folder;
+  TemporaryDirectory folder;
   auto before = std::filesystem::current_path();
   std::filesystem::current_path(folder.path());
   std::set<std::string> paths;
   for (int i = 0; i < 20; ++i) paths.insert(make_run_directory("tiny"));
   EXPECT_EQ(paths.size(), 20);
   std::string next = *paths.begin() + "-21";
-  test::write_bytes(next, "a file");
+  write_bytes(next, "a file");
   for (int i = 0; i < 3; ++i) paths.insert(make_run_directory("tiny"));
   EXPECT_EQ(paths.size(), 23);
   EXPECT_FALSE(paths.contains(next));
 
-  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
-  options.task = [] { return test::task_of(); };
   auto runs = [] { return std::distance(std::filesystem::directory_iterator("runs"), {}); };
   auto count = runs();
-  EXPECT_EQ(call(options, {"tiny", "train", "--steps", "1"}), 0);
+  EXPECT_EQ(call(tiny(), {"tiny", "train", "--steps", "1"}), 0);
   EXPECT_EQ(runs(), ++count);
-  EXPECT_EQ(call(options, {"tiny", "train", "--steps", "1", "--resume", "/no/such"}),
+  EXPECT_EQ(call(tiny(), {"tiny", "train", "--steps", "1", "--resume", "/no/such"}),
             int(Exit::not_found));
   EXPECT_EQ(runs(), count) << "nothing is left of a run that did not begin";
   std::filesystem::current_path(before);
@@ -162,21 +148,17 @@ TEST(Program, RunsThatBeginInOneSecondHaveDirectoriesOfTheirOwn) {
 
 // `train` knows no key of `plan` alone: the printed command has flags in place of such a file.
 TEST(Program, PlanPrintsACommandThatTrainTakes) {
-  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
-  options.task = [] { return test::task_of(); };
-  test::TemporaryDirectory folder;
+  TemporaryDirectory folder;
   std::string file = folder / "c.toml";
   auto said = [&](const std::string& keys) {
-    test::write_bytes(file, keys + "offload = \"optimizer\"\n");
-    testing::internal::CaptureStdout();
-    EXPECT_EQ(call(options, {"tiny", "plan", "--config", file, "--dp", "2"}), 0);
-    return testing::internal::GetCapturedStdout();
+    write_bytes(file, keys + "offload = \"optimizer\"\n");
+    return printed({"tiny", "plan", "--config", file, "--dp", "2"});
   };
   std::string whole = said(""), plans = said("top = 2\n");
-  EXPECT_NE(whole.find("--config " + file), whole.npos) << whole;
-  EXPECT_EQ(whole.find("--offload optimizer"), whole.npos) << whole;
-  EXPECT_EQ(plans.find("--config"), plans.npos) << plans;
-  EXPECT_NE(plans.find("--offload optimizer"), plans.npos) << plans;
+  EXPECT_TRUE(says(whole, "--config " + file));
+  EXPECT_FALSE(says(whole, "--offload optimizer"));
+  EXPECT_FALSE(says(plans, "--config"));
+  EXPECT_TRUE(says(plans, "--offload optimizer"));
 }
 
 }  // namespace

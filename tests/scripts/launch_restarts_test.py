@@ -1,6 +1,6 @@
 """When scripts/launch.sh --restarts starts a job again, with which words, and what it says.
 
-mpirun and sleep are stand-ins. With the real ones: tests/examples/programs/restart_test.py.
+mpirun and sleep are stand-ins. With the real ones: tests/examples/programs/elastic_test.py.
 """
 
 import signal
@@ -92,11 +92,6 @@ class LaunchRestartsTest(launch_test.Launching):
             self.starts(f"save 1; exit {code}")
             self.assertEqual(self.restarted(code, "--out", "out"), (["--out out"], []))
             self.assertEqual(self.error, "")
-
-    def test_a_report_has_twelve_lines_at_most(self):
-        self.starts("echo 'triax: error 70: long' >&2; for i in {1..30}; do echo \"  $i\" >&2; done; exit 70")
-        self.restarted(70, "--out", "out")
-        self.assertEqual(len(self.error.splitlines()), 12)
 
     def signalled(self, number, when):
         """Sends a signal once the file `when` is there."""

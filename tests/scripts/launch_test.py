@@ -216,13 +216,6 @@ class LaunchTest(Launching):
         self.assertFalse(exported(SLURM_JOB_ID="1", CUDA_VISIBLE_DEVICES="4,5"))
         self.assertTrue(exported("-x", "CUDA_VISIBLE_DEVICES", SLURM_JOB_ID="1", CUDA_VISIBLE_DEVICES="4,5"))
 
-    def test_says_what_mpirun_says_of_hosts(self):
-        hosts = self.file("hosts", "a slots=99999999999999999999\n")
-        self.mpirun('echo "a bad parameter in the hostfile" >&9; exit 1')
-        status, error = self.launch("-n", 2, "--hosts", hosts, "true")
-        self.assertEqual(status, 78, error)
-        self.assertIn("mpirun could not start the job; it says:\n  a bad parameter in the hostfile", error)
-
     def test_a_rank_of_srun_becomes_the_program(self):
         rank = dict(SLURM_STEP_NUM_TASKS="8", SLURM_PROCID="3")
         shown = ("sh", "-c", "echo rank $SLURM_PROCID, $OMP_NUM_THREADS threads")
@@ -240,76 +233,56 @@ class LaunchTest(Launching):
         words = (self.folder / "words").read_text().split("\n")
         self.assertEqual(words[-len(odd) - 2:], ["true", *odd, ""])
 
+    def ends(self, body, code, *parts, error=None, lines=None):
+        """A job whose mpirun does this: its exit code, and parts of what is on stderr, or all of it, or its lines."""
+        with self.subTest(body=body):
+            self.mpirun(body)
+            status, said = self.launch("-n", 4, "true")
+            self.assertEqual(status, code, said)
+            for part in parts:
+                self.assertIn(part, said)
+            self.assertEqual(said if error is None else error, said)
+            self.assertEqual(len(said.splitlines()) if lines is None else lines, len(said.splitlines()), said)
+            self.assertLessEqual(len(said.splitlines()), 12)
+
     def test_passes_on_what_the_program_says(self):
-        self.mpirun("echo out; echo err >&2; printf 'no newline' >&2; cat")
-        self.assertEqual(self.launch("-n", 1, "true"), (0, "err\nno newline\n"))
+        self.ends("echo out; echo err >&2; printf 'no newline' >&2; cat", 0, error="err\nno newline\n")
         self.assertEqual(self.output, "out\n")
+        self.ends("printf 'first half' >&2; sleep 2.5; echo ', second' >&2", 0, error="first half, second\n")
+        self.ends("echo '[warn] Epoll MOD(1) on fd 26 failed.  Old events were 6; read change was 2 (del); write change was 0 "
+                  "(none); close change was 0 (none): Bad file descriptor' >&2; echo '[warn] of the program' >&2; exit 75",
+                  75, error="[warn] of the program\n")  # but for what mpirun's libraries say
 
     def test_shows_one_report_last(self):
-        self.mpirun("""
+        self.ends("""
             printf 'triax: error 65: first\\n  its line\\n' >&2
             printf 'noise\\ntriax: error 65: second\\n  another line\\nnoise\\n' >&2
             echo 'MPI_ABORT was invoked on rank 0' >&9
-            exit 65""")
-        status, error = self.launch("-n", 2, "true")
-        self.assertEqual(status, 65)
-        self.assertEqual(error, "noise\nnoise\ntriax: error 65: first\n  its line\n")
-
-    def test_prefers_the_cause_to_what_came_of_it(self):
-        self.mpirun("""
+            exit 65""", 65, error="noise\nnoise\ntriax: error 65: first\n  its line\n")
+        # The cause, not what came of it.
+        self.ends("""
             printf 'triax: error 72: lost\\n  of it\\ntriax: error 66: no text\\n  its line\\n' >&2
-            printf 'triax: error 72: lost as well\\n' >&2; exit 72""")
-        self.assertEqual(self.launch("-n", 2, "true"), (66, "triax: error 66: no text\n  its line\n"))
+            printf 'triax: error 72: lost as well\\n' >&2; exit 72""", 66, error="triax: error 66: no text\n  its line\n")
+        self.ends("echo 'triax: error 70: long' >&2; for i in {1..30}; do echo \"  $i\" >&2; done; exit 70", 70, lines=12)
 
-    def test_a_report_has_twelve_lines_at_most(self):
-        self.mpirun("echo 'triax: error 70: long' >&2; for i in {1..30}; do echo \"  $i\" >&2; done; exit 70")
-        status, error = self.launch("-n", 1, "true")
-        self.assertEqual((status, len(error.splitlines())), (70, 12))
+    def test_ends_a_job_that_does_not_end(self):
+        self.ends("echo 'triax: error 72: lost' >&2; sleep 60", 72, error="triax: error 72: lost\n")
+        self.ends("echo 'Primary job terminated normally, but 1 process returned' >&9; sleep 60", 137)
 
-    def test_ends_a_job_that_does_not_end_after_its_report(self):
-        self.mpirun("echo 'triax: error 72: lost' >&2; sleep 60")
-        self.assertEqual(self.launch("-n", 1, "true"), (72, "triax: error 72: lost\n"))
-
-    def test_ends_a_job_that_mpirun_knows_has_failed(self):
-        self.mpirun("echo 'Primary job terminated normally, but 1 process returned' >&9; sleep 60")
-        self.assertEqual(self.launch("-n", 1, "true")[0], 137)
-
-    def test_a_line_may_take_its_time(self):
-        self.mpirun("printf 'first half' >&2; sleep 2.5; echo ', second' >&2")
-        self.assertEqual(self.launch("-n", 1, "true"), (0, "first half, second\n"))
-
-    def test_says_which_rank_a_signal_ended(self):
-        self.mpirun("echo 'mpirun noticed that process rank 3 with PID 0 on node alpha exited on signal 9 (Killed).' "
-                    ">&9; exit 137")
-        status, error = self.launch("-n", 4, "true")
-        self.assertEqual(status, 137)
-        self.assertIn("triax: error 137: launch: rank 3 on alpha was ended by signal 9 (KILL)", error)
-
-    def test_a_rank_that_leaves_early_is_lost(self):
-        self.mpirun("printf 'mpirun has exited due to process rank 1 with PID 0 on\\nnode beta exiting "
-                    "improperly. There are' >&9; exit 1")
-        status, error = self.launch("-n", 4, "true")
-        self.assertEqual(status, 72)
-        self.assertIn("rank 1 on beta", error)
-
-    def test_a_lost_host_is_named(self):
-        self.mpirun("printf 'ORTE has lost communication with a remote daemon.\\n\\n  HNP daemon   : [[1,0],0] on "
-                    "node alpha\\n  Remote daemon: [[1,0],1] on node beta\\n\\nThis is' >&9; exit 205")
-        status, error = self.launch("-n", 4, "true")
-        self.assertEqual(status, 72)
-        self.assertIn("host beta was lost", error)
-
-    def test_warnings_of_mpiruns_libraries_are_not_passed_on(self):
-        self.mpirun("echo '[warn] Epoll MOD(1) on fd 26 failed.  Old events were 6; read change was 2 (del); write "
-                    "change was 0 (none); close change was 0 (none): Bad file descriptor' >&2; "
-                    "echo '[warn] of the program' >&2; exit 75")
-        self.assertEqual(self.launch("-n", 2, "true"), (75, "[warn] of the program\n"))
+    def test_says_what_was_lost(self):
+        self.ends("echo 'mpirun noticed that process rank 3 with PID 0 on node alpha exited on signal 9 (Killed).' >&9; "
+                  "exit 137", 137, "triax: error 137: launch: rank 3 on alpha was ended by signal 9 (KILL)")
+        self.ends("printf 'mpirun has exited due to process rank 1 with PID 0 on\\nnode beta exiting improperly. There are' "
+                  ">&9; exit 1", 72, "rank 1 on beta")
+        self.ends("printf 'ORTE has lost communication with a remote daemon.\\n\\n  HNP daemon   : [[1,0],0] on node alpha\\n"
+                  "  Remote daemon: [[1,0],1] on node beta\\n\\nThis is' >&9; exit 205", 72, "host beta was lost")
+        self.ends("trap : USR1; kill -TERM $PPID; sleep 0.5; exit 1", 143, "stopped by signal 15, which mpirun got as well")
 
     def test_says_why_mpirun_did_not_start(self):
         for said in ("not enough slots available", "unable to reliably start one or more daemons"):
-            self.mpirun(f"echo 'There are {said}' >&9; exit 1")
-            status, error = self.launch("-n", 4, "true")
-            self.assertEqual((status, len(error.splitlines())), (78, 2))
+            self.ends(f"echo 'There are {said}' >&9; exit 1", 78, lines=2)
+        self.ends("echo 'a bad parameter in the hostfile' >&9; exit 1", 78,
+                  "mpirun could not start the job; it says:\n  a bad parameter in the hostfile")
         self.mpirun("printf -- '-----\\nA request was made to bind to\\n\\n  and\\n  so\\n  on\\n  for\\n"
                     "  many\\n  lines\\n  more\\n-----\\n' >&9; exit 1")
         status, error = self.launch("-n", 4, "true")
@@ -318,11 +291,15 @@ class LaunchTest(Launching):
         self.assertNotIn("-----", error)
         self.assertLessEqual(len(error.splitlines()), 12)
 
-    def test_a_stop_that_mpirun_gets_too_is_no_lost_rank(self):
-        self.mpirun("trap : USR1; kill -TERM $PPID; sleep 0.5; exit 1")
-        status, error = self.launch("-n", 1, "true")
-        self.assertEqual(status, 143)
-        self.assertIn("stopped by signal 15, which mpirun got as well", error)
+    def test_other_codes_pass(self):
+        self.ends("exit 1", 72, "without a word")
+        self.ends("echo 'Primary job terminated normally' >&9; exit 139", 139, "a rank was ended by signal 11 (SEGV)")
+        for code in (1, 3, 200):
+            self.ends(f"echo 'Primary job terminated normally' >&9; exit {code}", code, lines=1)
+        self.ends("printf 'The first process to do so was:\\n  Process name: [[1,1],5]\\n  Exit code:    3' >&9; exit 141",
+                  3)  # another rank came to write into a pipe that was closed
+        self.ends("exit 75", 75, error="")
+        self.ends("echo 'MPI_ABORT was invoked on rank 1 with errorcode 256.' >&9; exit 0", 70)
 
     def test_files_of_the_job_are_its_own_and_go(self):
         room = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
@@ -359,28 +336,6 @@ class LaunchTest(Launching):
         self.end(jobs[1])
         self.launch("-n", 1, "true")
         self.assertFalse(living.exists())
-
-    def test_other_codes_pass(self):
-        self.mpirun("exit 1")
-        status, error = self.launch("-n", 1, "true")
-        self.assertEqual(status, 72)
-        self.assertIn("without a word", error)
-        self.mpirun("echo 'Primary job terminated normally' >&9; exit 139")
-        status, error = self.launch("-n", 1, "true")
-        self.assertEqual(status, 139)
-        self.assertIn("a rank was ended by signal 11 (SEGV)", error)
-        for code in (1, 3, 200):
-            self.mpirun(f"echo 'Primary job terminated normally' >&9; exit {code}")
-            status, error = self.launch("-n", 1, "true")
-            self.assertEqual((status, len(error.splitlines())), (code, 1))
-        self.mpirun("printf 'The first process to do so was:\\n  Process name: [[1,1],5]\\n  Exit code:    3' >&9; "
-                    "exit 141")  # another rank came to write into a pipe that was closed
-        self.assertEqual(self.launch("-n", 1, "true")[0], 3)
-        self.mpirun("exit 75")
-        self.assertEqual(self.launch("-n", 1, "true"), (75, ""))
-        self.mpirun("echo 'MPI_ABORT was invoked on rank 1 with errorcode 256.' >&9; exit 0")
-        self.assertEqual(self.launch("-n", 1, "true")[0], 70)
-
 
 if __name__ == "__main__":
     unittest.main()

@@ -56,108 +56,70 @@ class Machine:
 
 
 class SetupTest(unittest.TestCase):
-    def machine(self, **how):
+    def machine(self, missing=(), **how):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        return Machine(folder.name, **how)
+        machine = Machine(folder.name, **how)
+        machine.missing.write_text("".join(f"{header}\n" for header in missing))
+        return machine
+
+    def expect(self, machine, code, *parts, options=(), calls=None):
+        """Exit code, parts of what it says, and what it called, which is returned."""
+        status, said, made = machine.setup(*options)
+        self.assertEqual(status, code, said)
+        for part in parts:
+            self.assertIn(part, said)
+        self.assertEqual(made if calls is None else calls, made, said)
+        return made
 
     def test_does_nothing_when_everything_is_there(self):
-        status, said, calls = self.machine().setup()
-        self.assertEqual((status, calls), (0, []), said)
+        self.expect(self.machine(), 0, calls=[])
+        self.expect(self.machine(os_release="ID=arch\n"), 0)  # not even where it could not
 
     def test_installs_what_is_missing_and_nothing_else(self):
-        machine = self.machine()
-        machine.missing.write_text("fmt/format.h\ngtest/gtest.h\npcre2posix.h\n")
-        status, said, calls = machine.setup()
-        self.assertEqual(status, 0, said)
-        self.assertEqual(calls, [
-            "apt-get -q update",
-            "apt-get -q -y --no-install-recommends install libfmt-dev libpcre2-dev libgtest-dev"])
-        self.assertIn("installing libfmt-dev libpcre2-dev libgtest-dev", said)
-        self.assertEqual(machine.setup()[2], calls)  # the second time: nothing
+        machine = self.machine(["fmt/format.h", "gtest/gtest.h", "pcre2posix.h"])
+        calls = ["apt-get -q update", "apt-get -q -y --no-install-recommends install libfmt-dev libpcre2-dev libgtest-dev"]
+        self.expect(machine, 0, "installing libfmt-dev libpcre2-dev libgtest-dev", calls=calls)
+        self.expect(machine, 0, calls=calls)  # the second time: nothing
+        self.expect(self.machine(["fmt/format.h"], os_release='ID=linuxmint\nID_LIKE="ubuntu debian"\n'), 0)
 
     def test_asks_for_everything_without_a_compiler(self):
         machine = self.machine(apt="exit 1")
         (machine.bin / "g++").unlink()
-        _, said, _ = machine.setup()
-        self.assertIn("installing g++ libfmt-dev", said)
+        self.assertIn("installing g++ libfmt-dev", machine.setup()[1])
 
     def test_uses_sudo_when_not_root(self):
-        machine = self.machine(uid=1000)
-        machine.missing.write_text("fmt/format.h\n")
-        status, said, calls = machine.setup()
-        self.assertEqual(status, 0, said)
+        calls = self.expect(self.machine(["fmt/format.h"], uid=1000), 0)
         self.assertEqual(calls[0], "sudo env DEBIAN_FRONTEND=noninteractive apt-get -q update")
 
-    def test_without_root_and_sudo_says_what_to_run(self):
-        machine = self.machine(uid=1000, sudo=False)
-        machine.missing.write_text("fmt/format.h\n")
-        status, said, calls = machine.setup()
-        self.assertEqual((status, calls), (1, []))
-        self.assertIn("apt-get -q -y --no-install-recommends install libfmt-dev", said)
+    def test_says_what_to_do_where_it_cannot_install(self):
+        self.expect(self.machine(["fmt/format.h"], uid=1000, sudo=False), 1,
+                    "apt-get -q -y --no-install-recommends install libfmt-dev", calls=[])
+        self.expect(self.machine(["fmt/format.h"], os_release="ID=arch\n"), 1, "this is arch", "libfmt-dev", calls=[])
+        self.expect(self.machine(["fmt/format.h"], apt="echo E: no network; exit 100"), 1, "E: no network")
+        self.expect(self.machine(["fmt/format.h"]), 1, "missing: libfmt-dev", options=["--check"], calls=[])
 
-    def test_stops_on_an_unknown_distribution_and_says_what_is_needed(self):
-        machine = self.machine(os_release="ID=arch\n")
-        machine.missing.write_text("fmt/format.h\n")
-        status, said, calls = machine.setup()
-        self.assertEqual((status, calls), (1, []))
-        self.assertIn("this is arch", said)
-        self.assertIn("libfmt-dev", said)
-
-    def test_an_unknown_distribution_with_everything_is_fine(self):
-        self.assertEqual(self.machine(os_release="ID=arch\n").setup()[0], 0)
-
-    def test_knows_relatives_of_debian(self):
-        machine = self.machine(os_release='ID=linuxmint\nID_LIKE="ubuntu debian"\n')
-        machine.missing.write_text("fmt/format.h\n")
-        self.assertEqual(machine.setup()[0], 0)
-
-    def test_reports_when_apt_fails(self):
-        machine = self.machine(apt="echo E: no network; exit 100")
-        machine.missing.write_text("fmt/format.h\n")
-        status, said, _ = machine.setup()
-        self.assertEqual(status, 1)
-        self.assertIn("E: no network", said)
-
-    def test_check_installs_nothing(self):
-        machine = self.machine()
-        machine.missing.write_text("fmt/format.h\n")
-        status, said, calls = machine.setup("--check")
-        self.assertEqual((status, calls), (1, []))
-        self.assertIn("missing: libfmt-dev", said)
-
-    def cuda_machine(self, known="exit 0", nvcc="13.0"):
-        machine = self.machine()
+    def cuda_machine(self, missing=(), known="exit 0", nvcc="13.0"):
+        machine = self.machine(missing)
         machine.stand_in("apt-cache", known)
         if nvcc:
             machine.stand_in("nvcc", f"echo Cuda compilation tools, release {nvcc}, V{nvcc}.88")
         return machine
 
-    def test_cuda_with_everything_there(self):
-        status, said, calls = self.cuda_machine().setup("--cuda", "--check")
-        self.assertEqual((status, calls), (0, []), said)
-
     def test_cuda_names_what_is_missing(self):
-        machine = self.cuda_machine()
-        machine.missing.write_text("cudnn.h\nnccl.h\n")
-        status, said, calls = machine.setup("--cuda", "--check")
-        self.assertEqual((status, calls), (1, []))
-        self.assertIn("missing: libcudnn9-dev-cuda-13 libnccl-dev", said)
-        self.assertEqual(machine.setup("--check")[0], 0)  # not asked for
+        self.expect(self.cuda_machine(), 0, options=["--cuda", "--check"], calls=[])
+        machine = self.cuda_machine(["cudnn.h", "nccl.h"])
+        self.expect(machine, 1, "missing: libcudnn9-dev-cuda-13 libnccl-dev", options=["--cuda", "--check"], calls=[])
+        self.expect(machine, 0, options=["--check"])  # not asked for
 
     def test_cuda_fits_the_compiler_that_is_there(self):
-        machine = self.cuda_machine(nvcc="12.8")
-        machine.missing.write_text("cublasLt.h\ncudnn.h\n")
-        _, said, calls = machine.setup("--cuda")
-        self.assertIn("install libcublas-dev-12-8 libcudnn9-dev-cuda-12", calls[-1], said)
+        machine = self.cuda_machine(["cublasLt.h", "cudnn.h"], nvcc="12.8")
+        self.assertIn("install libcublas-dev-12-8 libcudnn9-dev-cuda-12", machine.setup("--cuda")[2][-1])
 
     def test_cuda_without_nvidias_repository_installs_nothing(self):
-        machine = self.cuda_machine(known="exit 1")
-        machine.missing.write_text("nccl.h\nfmt/format.h\n")
-        status, said, calls = machine.setup("--cuda")
-        self.assertEqual((status, calls), (1, ["apt-get -q update"]))
-        self.assertIn("apt knows no libnccl-dev; NVIDIA's repository is not configured", said)
-        self.assertIn("Missing: libfmt-dev libnccl-dev", said)
+        self.expect(self.cuda_machine(["nccl.h", "fmt/format.h"], known="exit 1"), 1,
+                    "apt knows no libnccl-dev; NVIDIA's repository is not configured", "Missing: libfmt-dev libnccl-dev",
+                    options=["--cuda"], calls=["apt-get -q update"])
 
     def test_dev_brings_the_disassembler_where_nvcc_is(self):
         for installs, fails in ("exit 0", False), ("exit 1", True):
@@ -181,28 +143,20 @@ class SetupTest(unittest.TestCase):
         return machine
 
     def test_installs_the_text_also_where_documentation_is_left_out(self):
-        status, said, calls = self.textless().setup()
-        self.assertEqual(status, 0, said)
-        self.assertEqual(calls, ["apt-get -q -y --reinstall install jargon-text "
-                                 "-o Dpkg::Options::=--path-include=/usr/share/doc/jargon-text/*"])
-
-    def test_the_text_comes_after_what_is_missing(self):
-        machine = self.textless()
-        machine.missing.write_text("fmt/format.h\n")
-        calls = machine.setup()[2]
+        self.expect(self.textless(), 0, calls=["apt-get -q -y --reinstall install jargon-text "
+                                               "-o Dpkg::Options::=--path-include=/usr/share/doc/jargon-text/*"])
+        calls = self.expect(self.textless(missing=["fmt/format.h"]), 0)
         self.assertIn("install libfmt-dev", calls[1])
         self.assertIn("jargon-text", calls[2])
 
     def test_goes_on_without_the_text(self):
-        status, said, calls = self.textless(apt="exit 100").setup()
-        self.assertEqual((status, len(calls)), (0, 1), said)
-        self.assertIn("going on without it", said)
-        self.assertEqual(self.textless(known="exit 100").setup()[::2], (0, []))
-        self.assertEqual(self.textless().setup("--check")[::2], (0, []))
+        self.assertEqual(len(self.expect(self.textless(apt="exit 100"), 0, "going on without it")), 1)
+        self.expect(self.textless(known="exit 100"), 0, calls=[])
+        self.expect(self.textless(), 0, options=["--check"], calls=[])
 
     def test_asks_no_password_for_the_text(self):
         self.assertIn("sudo -n env", self.textless(uid=1000).setup()[2][0])
-        self.assertEqual(self.textless(uid=1000, sudo=False).setup()[::2], (0, []))
+        self.expect(self.textless(uid=1000, sudo=False), 0, calls=[])
 
     def test_dev_adds_the_checkers(self):
         _, said, calls = self.machine().setup("--dev")

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "parallel/program/program.h"
+#include "tests/support/expect_error.h"
 
 namespace triax::test {
 
@@ -27,11 +28,6 @@ inline Said said_by(const parallel::ProgramOptions& options,
   int code = call(options, words);
   std::string out = testing::internal::GetCapturedStdout();
   return {out, testing::internal::GetCapturedStderr(), code};
-}
-
-inline testing::AssertionResult says(const std::string& text, const std::string& part) {
-  return (text.find(part) != text.npos ? testing::AssertionSuccess() : testing::AssertionFailure())
-         << "no `" << part << "` in: " << text;
 }
 
 }  // namespace triax::test

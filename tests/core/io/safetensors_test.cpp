@@ -69,7 +69,7 @@ TEST(Safetensors, NamesWhatIsWrong) {
       {std::string(1'000'000, '[').insert(0, "{\"x\":"), 0, "nested deeper than 3"},
   };
   for (const Refused& c : cases)
-    test::expect_error([&] { parse_header(c.json, c.data_bytes, "f"); }, {c.why}, Exit::data);
+    test::expect_data_error([&] { parse_header(c.json, c.data_bytes, "f"); }, {c.why});
 }
 
 TEST(Safetensors, AcceptsWhatTheFormatAllows) {
@@ -86,8 +86,8 @@ TEST(Safetensors, AcceptsWhatTheFormatAllows) {
 }
 
 TEST(Safetensors, ControlCharactersDoNotReachTheTerminal) {
-  test::expect_error([] { parse_header("{\"\\u001b[31mred\":null}", 0, "f"); },
-                     {"?[31mred of the file is not an object"}, Exit::data);
+  test::expect_data_error([] { parse_header("{\"\\u001b[31mred\":null}", 0, "f"); },
+                          {"?[31mred of the file is not an object"});
 }
 
 // Random damage, mostly of the kind that keeps JSON alive. TRIAX_FUZZ sets the count.

@@ -23,15 +23,28 @@ auto replace(const std::string& file, const std::string& from, const std::string
 auto config(const std::string& from, const std::string& to) {
   return replace("config.json", from, to);
 }
-/// A further key.
-auto key(const std::string& member) {
-  return config("\"model_type\"", member + ", \"model_type\"");
+/// Another value of a key.
+auto config(const std::string& key, const std::string& from, const std::string& to) {
+  return config("\"" + key + "\": " + from, "\"" + key + "\": " + to);
 }
 auto tensors(std::function<void(std::map<std::string, Tensor>&)> change) {
   return [=](const HubCopy& m) { m.rewrite(change); };
 }
-auto bytes(const std::string& file, std::function<std::string(std::string)> change) {
-  return [=](const HubCopy& m) { write_bytes(m / file, change(read_bytes(m / file))); };
+auto without(const std::string& name) {
+  return tensors([=](auto& t) { t.erase(name); });
+}
+auto with_zeros(const std::string& name, const Shape& shape) {
+  return tensors([=](auto& t) { t[name] = zeros(shape, f32, cpu); });
+}
+auto weights(std::function<std::string(std::string)> change) {
+  return [=](const HubCopy& m) {
+    write_bytes(m / "model.safetensors", change(read_bytes(m / "model.safetensors")));
+  };
+}
+auto weight_map(const std::string& text) {
+  return [=](const HubCopy& m) {
+    write_bytes(m / "model.safetensors.index.json", "{\"weight_map\": " + text + "}");
+  };
 }
 auto gone(const std::string& file) {
   return [=](const HubCopy& m) { std::filesystem::remove(m / file); };
@@ -40,6 +53,7 @@ auto gone(const std::string& file) {
 const std::string first_part = "model-00001-of-00003.safetensors";
 
 std::vector<Refused> cases() {
+  using std::string;
   return {
       // files
       {"gpt2", gone("config.json"), {"config.json", "No such file"}, Exit::not_found},
@@ -51,35 +65,24 @@ std::vector<Refused> cases() {
        {"pytorch_model.bin is not read", "save_pretrained"},
        Exit::not_found},
       {"gpt2",
-       bytes("model.safetensors", [](std::string s) { return s.substr(0, s.size() - 5); }),
+       weights([](string s) { return s.substr(0, s.size() - 5); }),
        {"model.safetensors", "bytes of data; the header describes"}},
       {"gpt2",
-       bytes("model.safetensors", [](std::string s) { return s.substr(0, 100); }),
+       weights([](string s) { return s.substr(0, 100); }),
        {"model.safetensors", "a header of"}},
+      {"gpt2", weights([](auto) { return "abc"; }), {"3 bytes; expected at least the 8"}},
       {"gpt2",
-       bytes("model.safetensors", [](std::string) { return std::string("abc"); }),
-       {"3 bytes; expected at least the 8"}},
-      {"gpt2",
-       bytes("model.safetensors",
-             [](std::string) { return std::string("version https://git-lfs.github.com/spec/v1"); }),
+       weights([](auto) { return "version https://git-lfs.github.com/spec/v1"; }),
        {"model.safetensors: this is a pointer of Git LFS", "git lfs pull"}},
       {"gpt2",
-       bytes(
-           "model.safetensors",
-           [](std::string s) { return std::string("\xFF\xFF\xFF\xFF\0\0\0\0", 8) + s.substr(8); }),
+       weights([](string s) { return string("\xFF\xFF\xFF\xFF\0\0\0\0", 8) + s.substr(8); }),
        {"a header of 4294967295 bytes"}},
       {"llama", gone(first_part), {"weight_map names", first_part, "not there"}, Exit::not_found},
       {"llama",
-       [](const HubCopy& m) {
-         write_bytes(m / "model.safetensors.index.json",
-                     R"({"weight_map": {"a": "../model.safetensors"}})");
-       },
+       weight_map(R"({"a": "../model.safetensors"})"),
        {"weight_map has tensor a in `../model.safetensors`"}},
       {"llama",
-       [](const HubCopy& m) {
-         write_bytes(m / "model.safetensors.index.json",
-                     R"({"weight_map": {"a": ")" + first_part + "\"}}");
-       },
+       weight_map(R"({"a": ")" + first_part + "\"}"),
        {"weight_map has tensor a in " + first_part + ", which has none"}},
       {"llama",
        replace("model.safetensors.index.json", "weight_map", "map"),
@@ -94,16 +97,12 @@ std::vector<Refused> cases() {
        },
        {"tensor model.norm.weight is there twice"}},
       // tensors
+      {"gpt2", without("transformer.h.1.ln_2.bias"), {"tensor h.1.ln_2.bias [24] is missing"}},
       {"gpt2",
-       tensors([](auto& t) { t.erase("transformer.h.1.ln_2.bias"); }),
-       {"tensor h.1.ln_2.bias [24] is missing"}},
-      {"gpt2",
-       tensors([](auto& t) { t["transformer.h.2.ln_1.bias"] = zeros({24}, f32, cpu); }),
+       with_zeros("transformer.h.2.ln_1.bias", {24}),
        {"tensor h.2.ln_1.bias [24] has no place"}},
       {"gpt2",
-       tensors([](auto& t) {
-         t["transformer.h.0.mlp.c_fc.weight"] = zeros({96, 24}, f32, cpu);
-       }),
+       with_zeros("transformer.h.0.mlp.c_fc.weight", {96, 24}),
        {"tensor h.0.mlp.c_fc.weight is [96, 24]; expected [24, 96]"}},
       {"gpt2",
        tensors([](auto& t) {
@@ -112,89 +111,76 @@ std::vector<Refused> cases() {
        }),
        {"tensor wpe.weight is f64; expected f32, f16 or bf16"}},
       {"gpt2",
-       tensors([](auto& t) {
-         t["lm_head.weight"] = zeros({96, 24}, f32, cpu);
-       }),
+       with_zeros("lm_head.weight", {96, 24}),
        {"tensors lm_head.weight and wte.weight differ"}},
-      {"gpt2",
-       tensors([](auto& t) {
-         t["wte.weight"] = zeros({96, 24}, f32, cpu);
-       }),
-       {"tensor wte.weight is there twice"}},
+      {"gpt2", with_zeros("wte.weight", {96, 24}), {"tensor wte.weight is there twice"}},
       {"gpt2",
        tensors([](auto& t) { fill_(t["transformer.wpe.weight"].narrow(0, 1, 1), std::nan("")); }),
        {"tensor wpe.weight has nan at element 24; expected finite weights"}},
       {"llama",
-       tensors([](auto& t) { t.erase("lm_head.weight"); }),
+       without("lm_head.weight"),
        {"tensor lm_head.weight [96, 24] is missing", "AutoModelForCausalLM"}},
       {"gpt2",
-       tensors([](auto& t) { t.erase("transformer.wte.weight"); }),
+       without("transformer.wte.weight"),
        {"tensor wte.weight [96, 24] is missing, and so is lm_head.weight, to which it is tied",
         "save_pretrained(DIR)"}},
       // config.json
       {"gpt2", config("\"n_layer\"", "\"layers\""), {"config.json", "has no n_layer"}},
-      {"gpt2", config("\"n_layer\": 2", "\"n_layer\": \"2\""), {"n_layer", "is not a number"}},
-      {"gpt2", config("\"n_layer\": 2", "\"n_layer\": 0"), {"n_layer is 0; expected 1 or more"}},
-      {"gpt2", config("\"n_head\": 4", "\"n_head\": 5"), {"config.json: heads=5 does not divide"}},
+      {"gpt2", config("n_layer", "2", "\"2\""), {"n_layer", "is not a number"}},
+      {"gpt2", config("n_layer", "2", "0"), {"n_layer is 0; expected 1 or more"}},
+      {"gpt2", config("n_head", "4", "5"), {"config.json: heads=5 does not divide"}},
       {"gpt2", config("{\n", "\n"), {"config.json"}},
       {"gpt2",
        config("gelu_new", "relu"),
        {"activation_function is \"relu\"; expected", "gelu_new"}},
       {"gpt2",
-       config("\"layer_norm_epsilon\": 1e-05", "\"layer_norm_epsilon\": 1e-06"),
+       config("layer_norm_epsilon", "1e-05", "1e-06"),
        {"layer_norm_epsilon is 1e-06; expected 1e-05"}},
+      {"gpt2", config("resid_pdrop", "0.0", "0.1"), {"resid_pdrop 0.1, embd_pdrop 0"}},
+      {"gpt2", config("n_inner", "null", "48"), {"n_inner is 48; expected null or 96"}},
       {"gpt2",
-       config("\"resid_pdrop\": 0.0", "\"resid_pdrop\": 0.1"),
-       {"resid_pdrop 0.1, embd_pdrop 0"}},
-      {"gpt2",
-       config("\"n_inner\": null", "\"n_inner\": 48"),
-       {"n_inner is 48; expected null or 96"}},
-      {"gpt2",
-       config("\"scale_attn_by_inverse_layer_idx\": false",
-              "\"scale_attn_by_inverse_layer_idx\": true"),
+       config("scale_attn_by_inverse_layer_idx", "false", "true"),
        {"scale_attn_by_inverse_layer_idx is true; expected false"}},
       {"gpt2",
-       config("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false"),
+       config("tie_word_embeddings", "true", "false"),
        {"tie_word_embeddings is false; expected true"}},
       {"gpt2",
-       key("\"quantization_config\": {\"bits\": 4}"),
+       config("\"model_type\"", "\"quantization_config\": {\"bits\": 4}, \"model_type\""),
        {"quantization_config is {\"bits\":4}"}},
       {"gpt2",
-       config("\"model_type\": \"gpt2\"", "\"model_type\": \"llama\""),
+       config("model_type", "\"gpt2\"", "\"llama\""),
        {"model_type is `llama`; expected `gpt2`", "Use the program `llama`."}},
       {"llama",
-       config("\"model_type\": \"llama\"", "\"model_type\": \"mistral\""),
+       config("model_type", "\"llama\"", "\"mistral\""),
        {"model_type is `mistral`; expected `llama`"}},
       {"llama",
-       config("\"hidden_act\": \"silu\"", "\"hidden_act\": \"gelu\""),
+       config("hidden_act", "\"silu\"", "\"gelu\""),
        {"hidden_act is \"gelu\"; expected \"silu\""}},
       {"llama",
-       config("\"attention_bias\": false", "\"attention_bias\": true"),
+       config("attention_bias", "false", "true"),
        {"attention_bias is true; expected false"}},
       {"llama",
-       config("\"tie_word_embeddings\": false", "\"tie_word_embeddings\": true"),
+       config("tie_word_embeddings", "false", "true"),
        {"tensors lm_head.weight and model.embed_tokens.weight differ"}},
-      {"llama",
-       config("\"head_dim\": 6", "\"head_dim\": 8"),
-       {"head_dim is 8; expected null or 6"}},
+      {"llama", config("head_dim", "6", "8"), {"head_dim is 8; expected null or 6"}},
       {"llama",
        config("\"rope_parameters\"", "\"rope_scaling\": {\"factor\": 8.0}, \"rope_parts\""),
        {"config.json", "has no rope_type"}},
       {"llama",
-       config("\"rope_type\": \"default\"", "\"rope_type\": \"yarn\""),
+       config("rope_type", "\"default\"", "\"yarn\""),
        {"rope_type is \"yarn\"; expected \"default\" or \"linear\" or \"llama3\""}},
       {"llama",
-       config("\"rope_type\": \"default\"", "\"rope_type\": \"linear\""),
+       config("rope_type", "\"default\"", "\"linear\""),
        {"rope_parameters", "has no factor"}},
       {"llama3",
-       config("\"low_freq_factor\": 1.0", "\"low_freq_factor\": 4.0"),
+       config("low_freq_factor", "1.0", "4.0"),
        {"config.json: rope-low-turns=4 with rope-high-turns=4"}},
-      {"llama3", config("\"factor\": 4.0", "\"factor\": 0.5"), {"config.json: rope-factor"}},
+      {"llama3", config("factor", "4.0", "0.5"), {"config.json: rope-factor"}},
       {"gpt2",
-       config("\"n_layer\": 2", "\"n_layer\": 2147483647"),
+       config("n_layer", "2", "2147483647"),
        {"n_layer is 2147483647; expected no more than its 28 tensors"}},
       {"llama3",
-       config("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false"),
+       config("tie_word_embeddings", "true", "false"),
        {"tensor lm_head.weight [96, 24] is missing", "AutoModelForCausalLM"}},
   };
 }
@@ -252,8 +238,8 @@ TEST(HuggingFaceErrors, ADamagedCheckpointIsNotExported) {
   std::string file = directory / "run/step-0/rank0.safetensors", text = read_bytes(file);
   text[text.size() - 100] ^= 1;
   write_bytes(file, text);
-  expect_error([&] { export_to(model, directory / "run", directory / "back"); },
-               {"is damaged", "checksum differs"}, Exit::data);
+  expect_data_error([&] { export_to(model, directory / "run", directory / "back"); },
+                    {"is damaged", "checksum differs"});
   EXPECT_FALSE(std::filesystem::exists(directory / "back"));
 }
 
@@ -326,7 +312,7 @@ TEST(LlmC, RefusesOtherFiles) {
   std::string good = llm_c_file(f32), path = directory / "gpt2.bin";
   auto refused = [&](const std::string& file, const std::vector<std::string>& parts) {
     write_bytes(path, file);
-    expect_error([&] { import_to(gpt2_model(), path, directory / "run"); }, parts, Exit::data);
+    expect_data_error([&] { import_to(gpt2_model(), path, directory / "run"); }, parts);
     EXPECT_FALSE(std::filesystem::exists(directory / "run"));
   };
   auto with = [&](size_t word, int32_t value) {

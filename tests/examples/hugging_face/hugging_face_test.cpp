@@ -131,8 +131,7 @@ TEST_P(HuggingFace, ImportsFewerPositions) {
   if (auto positions = expected.find("positions.table"); positions != expected.end())
     positions->second = positions->second.narrow(0, 0, 5).contiguous();
   expect_same(weights_of(directory / "less"), expected);
-  expect_error([&] { import_context(1000); }, {"import: context=1000 of a model with"},
-               Exit::config);
+  expect_config_error([&] { import_context(1000); }, {"import: context=1000 of a model with"});
 }
 
 TEST_P(HuggingFace, AFailureAtAnyMomentLeavesNothingBehind) {
@@ -147,7 +146,7 @@ TEST_P(HuggingFace, AFailureAtAnyMomentLeavesNothingBehind) {
         convert(full);
       } catch (const Error& e) {
         thrown = true;
-        EXPECT_NE(std::string(e.what()).find("No space"), std::string::npos) << e.what();
+        EXPECT_TRUE(says(std::string(e.what()), "No space")) << e.what();
       }
       reached = !full.failed().empty();
       bool late = full.failed_path() == directory / work;  // of the parent, after the rename
@@ -312,15 +311,15 @@ TEST_F(Finetuning, CopiesOfTheWeightsBeginWithThem) {
 
 TEST_F(Finetuning, RefusesAnotherModelAndResumingWithoutState) {
   job.model.heads = 2;  // the same shapes
-  test::expect_error([&] { losses({}); }, {"is of a model with heads 4; this run asks for 2"},
-                     Exit::config);
+  test::expect_config_error([&] { losses({}); },
+                            {"is of a model with heads 4; this run asks for 2"});
   job.model.heads = 4, job.model.layers = 1;
-  test::expect_error([&] { losses({}); }, {"layers 2; this run asks for 1"}, Exit::config);
+  test::expect_config_error([&] { losses({}); }, {"layers 2; this run asks for 1"});
   job.model.layers = 2;
   job.train.init.clear();
   job.train.out = directory / "run";
   job.train.resume = imported + "/step-0";
-  test::expect_error([&] { losses({}); }, {"holds weights alone", "--init"}, Exit::config);
+  test::expect_config_error([&] { losses({}); }, {"holds weights alone", "--init"});
   EXPECT_FALSE(std::filesystem::exists(directory / "run"));
 }
 

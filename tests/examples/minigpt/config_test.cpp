@@ -15,7 +15,7 @@ using parallel::Choice;
 using parallel::Setting;
 using parallel::Settings;
 using parallel::Verb;
-using test::error_of;
+using namespace test;
 using Words = std::vector<std::string>;
 
 /// What `minigpt train` can be told.
@@ -48,11 +48,11 @@ void change(const Settings& settings) {
 }
 
 TEST(Config, EveryKeyReadsBackExactly) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   Train given, defaults;
   change(given.verb.settings);
   std::string toml = to_toml(given.verb.settings), path = directory / "run.toml";
-  test::write_bytes(path, toml);
+  write_bytes(path, toml);
   Train again({"--config", path});
   const Settings &a = given.verb.settings, &b = again.verb.settings, &d = defaults.verb.settings;
   for (size_t i = 0; i < a.size(); ++i) {
@@ -83,16 +83,7 @@ TEST(Config, DocumentationIsUpToDate) {
   text::SampleOptions sample;
   for (auto& verb : {train.verb, sample_verb("minigpt", sample, model_of)})
     for (const Setting& s : verb.settings)
-      EXPECT_NE(page.find("| `--" + s.name + (is_switch(s) ? "`" : " ")), page.npos) << s.name;
-}
-
-TEST(Config, NamesTheNearestFlag) {
-  auto unknown = [](const Words& words) { return error_of([&] { Train{words}; }, Exit::usage); };
-  EXPECT_EQ(unknown({"--layer", "3"}),
-            "minigpt train: unknown flag --layer; the nearest is --layers");
-  EXPECT_EQ(unknown({"--micro_batch=3"}),
-            "minigpt train: unknown flag --micro_batch; the nearest is --micro-batch");
-  EXPECT_EQ(unknown({"-steps", "3"}), "minigpt train: unknown flag -steps; the nearest is --steps");
+      EXPECT_TRUE(says(page, "| `--" + s.name + (is_switch(s) ? "`" : " "))) << s.name;
 }
 
 TEST(Config, NamesTheValidValues) {

@@ -83,7 +83,8 @@ TEST(NonFinite, IsSeenWhereverItIs) {
   expect_vote({.dp = 1, .pp = 2, .tp = 2, .sequence_parallel = true, .zero = 3});
   expect_vote({.dp = 2, .pp = 2});
   expect_vote({.dp = 2, .pp = 2, .zero = 1});
-  expect_vote({.dp = 2, .pp = 2, .tp = 2, .zero = 2});
+  for (int zero : {0, 1, 2, 3})
+    expect_vote({.dp = 2, .pp = 2, .tp = 2, .sequence_parallel = zero != 2, .zero = zero});
 }
 
 /// One activation gradient of one micro-batch at one place of the mesh becomes infinite: watched,

@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 
-from minigpt_program import MODEL, Run, mpirun, some_text, wait_until, words
+from minigpt_program import MODEL, Run, limited, mpirun, some_text, wait_until, words
 
 minigpt, launcher = sys.argv[1], sys.argv[2]
 seconds = float(os.environ.get("TRIAX_SECONDS", "3"))
@@ -102,30 +102,16 @@ def command_lines(shop):
     expect(shop, "a word that is no flag", shop.train() + ["32"], 64, "`32` is no flag")
     expect(shop, "a flag without value", shop.train() + ["--seed"], 64, "--seed has no value")
     case("a word for a number", 64, "--steps: `many`", "whole number", steps="many")
-    case("a fraction for a whole number", 64, "--steps: `1.5`", "whole number", steps="1.5")
     case("a number too large", 64, "--width", "expected", width=10**30)
-    case("a number out of range", 64, "--dropout: `1`", "[0, 1)", dropout=1)
-    case("not a number", 64, "--lr", "expected a number", lr="nan")
-    case("a choice that is none", 64, "--comm", "auto, nccl, mpi, threads", comm="rdma")
-    case("heads do not divide the width", 78, "heads=3", "Valid heads", heads=3)
-    case("a batch that is not whole", 78, "global-batch=7", "Nearest valid: 6, 8", global_batch=7)
-    case("min-lr above lr", 78, "min-lr=0.1", lr=0.01, min_lr=0.1)
     case("more replicas than ranks", 78, "dp 3", "mpirun -np 3", "--ranks 3", dp=3)
-    case("ranks without threads", 78, "ranks=2", "--comm threads", ranks=2)
     case("a mesh that is not the threads", 78, "dp 3", "2 ranks", comm="threads", ranks=2, dp=3)
-    case("a precision that is none", 64, "--precision: `fp8`", "fp32, bf16, fp16", precision="fp8")
     case("a negative loss scale", 64, "--loss-scale: `-1`", "a number in [0, ", loss_scale=-1, precision="fp16")
     case("a loss scale that is no number", 64, "--loss-scale", "expected a number", loss_scale="nan")
-    case("a loss scale for bf16", 78, "loss-scale=8", "Only fp16", loss_scale=8, precision="bf16")
     case("a word for offload", 64, "--offload: `optimizr`", "optimizer", offload="optimizr")
-    case("weights offloaded without ZeRO-3", 78, "offload=params with zero=1", "--zero 3", offload="params", zero=1)
-    case("a directory for nothing", 78, "offload-dir", "offload=off", offload_dir="/tmp")
     case("a model that nothing can hold", 78, "parameters", width=2 * 10**9, heads=2)
     case("a model that this machine cannot hold", 71, "tensors", "--zero", width=2**20, heads=2)
     case("a vocabulary too small", 78, "vocab=3", "Valid: ", vocab=3)
     case("a GPU that is not there", 78, "cuda:63 asked for", device="cuda:63")
-    case("a device that is none", 78, "device `gpu`", "cuda:N", device="gpu")
-    case("a graph on a CPU", 78, "graph with device=cpu", graph=True)
 
 
 def configurations(shop):
@@ -133,9 +119,7 @@ def configurations(shop):
         expect(shop, name, shop.config(text), code, *parts)
 
     case("unknown key", "stepps = 3\n", 78, ".toml:1", "`stepps`", "nearest is `steps`")
-    case("text for a number", 'beta1 = "0.5"\n', 78, ".toml:1", "beta1", "number")
     case("number for a text", "resume = 3\n", 78, ".toml:1", "resume")
-    case("value out of range", "seed = 1\nbeta1 = 2.0\n", 78, ".toml:2", "beta1", "[0, 1)")
     case("no TOML", "seed : 3\n", 78, ".toml:1")
     expect(shop, "no such configuration", shop.train(config=shop("no.toml")), 66, shop("no.toml"))
     expect(shop, "a configuration that is a directory", shop.train(config=shop("directory")), 65,
@@ -170,8 +154,8 @@ def offloads(shop):
     def case(name, directory, *parts, code=73, limit="", **flags):
         flags = dict(offload="params", zero=3, offload_dir=directory) | flags
         command = shop.train(**flags)
-        if limit:  # what no file may exceed, in 512 bytes
-            command = ["sh", "-c", f'ulimit -f {limit}; exec "$@"', "sh", *command]
+        if limit:
+            command = limited(f"-f {limit}", command)
         expect(shop, name, command, code, f"offload: {directory}", *parts, "expected")
 
     case("offload into no directory", shop("nowhere"), "No such file", code=66)
@@ -194,7 +178,7 @@ def outputs(shop):
     case("a run directory where nobody can write", "/proc/triax", out="/proc/triax")
     for flags in {}, dict(save_async=True), dict(save_async=True, comm="threads", ranks=2, zero=1):
         run = shop(f"no-room{len(flags)}")
-        command = ["sh", "-c", 'ulimit -f 24; exec "$@"', "sh", *shop.train(out=run, save_every=2, **flags)]
+        command = limited("-f 24", shop.train(out=run, save_every=2, **flags))
         expect(shop, f"a checkpoint onto a full disk {flags}", command, 73, f"{run}/step-", "File too large")
         if left := list(run.glob("step-*")):
             failures.append(f"a checkpoint that failed left {left}")

@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 
-from minigpt_program import MODEL, RANKS_SHARING_CORES, Run, kill, some_text, words
+from minigpt_program import MODEL, RANKS_SHARING_CORES, Run, files_of, kill, limited, some_text, words
 
 minigpt, llama = sys.argv[1:3]
 FIXTURE = pathlib.Path(__file__).resolve().parents[2] / "fixtures/bpe"
@@ -31,11 +31,6 @@ def call(*command, code=0):
                           stderr=subprocess.STDOUT, timeout=120, env=dict(RANKS_SHARING_CORES, COLUMNS="300"))
     assert done.returncode == code, f"{command}: exit code {done.returncode}, expected {code}\n{done.stdout}"
     return done.stdout
-
-
-def files(folder):
-    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*")
-            if p.is_file() and p.name != "lock" and ".tmp-" not in p.name}
 
 
 def peak_of(pid):
@@ -112,7 +107,7 @@ def killed_and_resumed(folder):
         assert job.process.returncode == 0, job.stderr()
     took = time.monotonic() - begun
     assert peak < 40_000 or os.environ.get("TRIAX_SANITIZED"), f"{peak / 1000:.0f} MB for a text of 24 MB"
-    expected, resumed, hit = files(whole), 0, 0
+    expected, resumed, hit = files_of(whole), 0, 0
     for number in range(kills):
         manifest = (out / "manifest.json").read_text() if (out / "manifest.json").exists() else "{}"
         finished = [shard["file"] for shard in json.loads(manifest).get("shards", [])]
@@ -125,12 +120,12 @@ def killed_and_resumed(folder):
         for name, stamp in kept.items():
             assert (out / name).stat().st_mtime_ns == stamp, f"{name} was made again"
         for path in out.glob("*.bin"):
-            assert path.read_bytes() == expected[path.name], f"{path.name} differs after a kill"
+            assert path.read_bytes() == expected[pathlib.Path(path.name)], f"{path.name} differs after a kill"
         resumed += bool(kept)
         if (out / "manifest.json").exists() and b'"complete": true' in (out / "manifest.json").read_bytes():
             shutil.rmtree(out)
     call(minigpt, "data", text, "--out", out, *flags)
-    assert files(out) == expected, "the resumed shards differ"
+    assert files_of(out) == expected, "the resumed shards differ"
     print(f"24 MB in {took:.1f} s; peak {peak / 1000:.0f} MB; {hit} of {kills} kills met a living process, "
           f"{resumed} began with shards that were there")
     assert hit > kills // 2 and resumed > kills // 4, "most kills came at the wrong time to mean anything"
@@ -143,8 +138,8 @@ def wrong_input(folder):
 
     def refused(code, *parts, command, limit=""):
         command = [str(word) for word in command]
-        if limit:  # what no file may exceed, in 512 bytes
-            command = ["sh", "-c", f'ulimit -f {limit}; exec "$@"', "sh", *command]
+        if limit:
+            command = limited(f"-f {limit}", command)
         said = call(*command, code=code)
         for part in parts:
             assert str(part) in said, f"no `{part}` in the report of {command}:\n{said}"

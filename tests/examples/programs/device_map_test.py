@@ -8,7 +8,7 @@ import pathlib
 import sys
 import tempfile
 
-from minigpt_program import Run, Workshop, words
+from minigpt_program import Run, Workshop, limited, records_of, words
 
 minigpt, on_gpus = sys.argv[1], "gpus" in sys.argv
 LAYERS = ["embedding", "block0", "block1", "block2", "head"]
@@ -28,12 +28,11 @@ class Mapping(Workshop):
         flags = dict(MODEL, data=self.text, out=self.path / run) | flags
         command = [minigpt, "train", *words(**flags)]
         if limit:
-            command = ["sh", "-c", f'ulimit -d {limit // 1024}; exec "$@"', "sh", *command]
+            command = limited(f"-d {limit // 1024}", command)
         printed = self.path / f"{run}.txt"
         with Run(command, self.path / "stderr.txt", printed, **(gpus or {})) as job:
             code, error = job.finish(), job.stderr()
-        metrics = self.path / run / "metrics.jsonl"
-        rows = [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
+        rows = records_of(self.path / run) if (self.path / run / "metrics.jsonl").exists() else []
         return code, printed.read_text() + error, [(row["loss"], row["grad_norm"]) for row in rows if "loss" in row]
 
 

@@ -58,10 +58,10 @@ def processes_on(host):
 class Job:
     """launch.sh --elastic at work in the directory `run`, which exists as soon as anything is saved."""
 
-    def __init__(self, shop, name, ranks, *options, launcher=(), **flags):
+    def __init__(self, shop, name, ranks, *options, elastic=True, launcher=(), **flags):
         self.run, self.ranks, self.restarts, self.losses = shop.path / name, ranks, 0, []
         flags = dict(MODEL, data=shop.text, out=self.run, save_every=10, keep=2) | flags
-        command = [LAUNCH, "-n", ranks, "--restarts", "20", "--elastic", *options, "--", minigpt, "train"]
+        command = [LAUNCH, "-n", ranks, "--restarts", "20", *["--elastic"] * elastic, *options, "--", minigpt, "train"]
         command += words(**flags)
         self.job = Run(list(map(str, command)), shop.path / f"{name.replace('/', '-')}.stderr", **dict(launcher))
 
@@ -205,6 +205,27 @@ def a_stopped_rank(shop):
     print("a stopped rank: equal bits", flush=True)
 
 
+def restarts_alone(shop):
+    """Without --elastic: two ranks are lost, one of them young, and the job is asked to stop; then it goes on."""
+    choice, mesh = random.Random(seed), dict(elastic=False, dp=2, pp=2)
+    with Job(shop, "restarted", 4, profile="2-3", **mesh) as job:
+        job.train_until(20)
+        job.lose(choice)
+        first = job.resumed_from()
+        job.lose(choice)
+        job.wait(lambda: newest_step(job.run) > first + 10, "a checkpoint")
+        job.job.process.send_signal(signal.SIGTERM)
+        job.finish(75)
+        said = job.said("restart")
+        assert said[0] == f"launch: restart 1 of 20 in 1 s: --resume auto, newest checkpoint step-{first}", said
+        assert len(said) == 2 and said[1].startswith("launch: restart 2 of 20 in 2 s: "), said
+        assert job.job.stderr().count("triax: error 137: launch: ") == 2, job.job.stderr()
+    with Job(shop, "restarted", 4, resume="auto", **mesh) as job:
+        job.finish()
+    shop.check("restarted")
+    print("restarts alone, and a stop: equal bits", flush=True)
+
+
 def shrink_and_grow(shop):
     with Job(shop, "grown", "2:4", dp=2, pp=2) as job:
         job.train_until(20)
@@ -274,6 +295,7 @@ def a_full_disk(shop):
 
 with tempfile.TemporaryDirectory(prefix="triax-elastic-") as path:
     shop, choice = Shop(path), random.Random(seed)
+    restarts_alone(shop)
     a_stopped_rank(shop)
     shrink_and_grow(shop)
     a_host_is_lost_and_comes_back(shop)

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 
-from minigpt_program import (MODEL, Run, assert_no_leftovers, assert_same_run, kill, metrics, mpirun,
+from minigpt_program import (MODEL, Run, assert_no_leftovers, assert_same_run, files_of, kill, metrics, mpirun,
                              newest_step, some_text, wait_until, words)
 
 minigpt, launcher = sys.argv[1], sys.argv[2]
@@ -113,7 +113,7 @@ def stopped_by_signal(shop):
         saving = "-save_async" if save_every else ""  # then a save is always under way
         run = shop.path / f"stopped{number}{processes}{saving}"
         with shop.start(run, processes, save_every=save_every) as job:
-            assert wait_until(lambda: (run / "metrics.jsonl").exists() and len(metrics_so_far(run)) > 3)
+            assert wait_until(lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").read_text().count("\n") > 3)
             kill(job.process.pid, number)
             code = job.finish(20)
             assert code == 75, f"{number!r}: exit code {code}, expected 75\n{job.stderr()}"
@@ -127,15 +127,6 @@ def stopped_by_signal(shop):
                         not_validated=0 if made_up else step)
         assert_no_leftovers(run)
         print(f"{signal.Signals(number).name}{' to mpirun' if processes else ''}{saving}: stopped after step {step}")
-
-
-def metrics_so_far(run):
-    return (run / "metrics.jsonl").read_text().splitlines()
-
-
-def contents(run):
-    """All files but the lock, which names the last job that looked."""
-    return {p: p.read_bytes() for p in run.rglob("*") if p.is_file() and p.name != "lock"}
 
 
 def damaged(shop):
@@ -160,12 +151,12 @@ def damaged(shop):
         run = shop.path / f"damaged{number}"
         shutil.copytree(good, run)
         damage(run / "step-12")
-        before = contents(run)
+        before = files_of(run)
         processes = bool(launcher) and number == 0
         error = shop.finish(run, processes, code=65, steps=12, keep=3, resume="auto")
         for word in ["triax: error 65: ", f"{run}/step-12", "Nothing was loaded", "step-9", *expected]:
             assert word in error, f"{name}: no `{word}` in:\n{error}"
-        assert contents(run) == before, f"{name}: files changed"
+        assert files_of(run) == before, f"{name}: files changed"
         shop.finish(run, False, steps=12, keep=3, resume="last-good")
         assert_same_run(run, good, 12)
         print(f"{name}: refused, and resumed from the one before")

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 MODEL = dict(layers=1, heads=2, width=16, context=8, dropout=0.1, micro_batch=2, global_batch=8,
@@ -19,8 +20,7 @@ def least_address_space(program):
     too_little, enough = 1000, 1 << 24
     while enough - too_little > 1000:
         middle = (too_little + enough) // 2
-        command = ["sh", "-c", f'ulimit -v {middle}; exec "$@"', "sh", program, "--help"]
-        if subprocess.run(command, capture_output=True).returncode == 0:
+        if subprocess.run(limited(f"-v {middle}", [program, "--help"]), capture_output=True).returncode == 0:
             enough = middle
         else:
             too_little = middle
@@ -137,15 +137,38 @@ def wait_until(condition, seconds=30):
     return True
 
 
+def records_of(run):
+    """The lines of metrics.jsonl."""
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
 def metrics(run):
-    """metrics.jsonl without what a clock says."""
-    records = []
-    for line in (run / "metrics.jsonl").read_text().splitlines():
-        record = json.loads(line)
-        for key in ("seconds", "tokens_per_second", "memory_bytes"):
-            del record[key]
-        records.append(record)
-    return records
+    """Those without what a clock says."""
+    clock = ("seconds", "tokens_per_second", "memory_bytes")
+    return [{key: value for key, value in record.items() if key not in clock} for record in records_of(run)]
+
+
+def files_of(folder):
+    """Paths and bytes, but of the lock, which names the last job that looked, and of what is unfinished."""
+    return {p.relative_to(folder): p.read_bytes() for p in folder.rglob("*")
+            if p.is_file() and p.name != "lock" and ".tmp-" not in p.name}
+
+
+def limited(option, command):
+    """The command under `ulimit`: -f, what no file may exceed, in 512 bytes; -d, -v, its memory in KiB."""
+    return ["sh", "-c", f'ulimit {option}; exec "$@"', "sh", *map(str, command)]
+
+
+def run_each(tests, names, prefix):
+    """The tests of these names, all if there are none, each in a folder with a training text of its own."""
+    for test in tests:
+        if names and test.__name__ not in names:
+            continue
+        with tempfile.TemporaryDirectory(prefix=prefix) as path:
+            shop = pathlib.Path(path)
+            (shop / "text.txt").write_text(some_text())
+            test(shop)
+        print(test.__name__, flush=True)
 
 
 def newest_step(run):

@@ -3,13 +3,12 @@ in memory that is too small for its optimizer state, or for its weights alone; a
 run and no checkpoint; nothing stays behind. MPIRUN is not used."""
 
 import contextlib
-import json
 import os
 import pathlib
 import sys
 import tempfile
 
-from minigpt_program import (Run, Workshop, kill, least_address_space, newest_step, wait_until,
+from minigpt_program import (Run, Workshop, kill, least_address_space, limited, newest_step, records_of, wait_until,
                              words)
 
 minigpt = sys.argv[1]
@@ -25,7 +24,7 @@ class Offloading(Workshop):
         command = [minigpt, "train", *words(**flags)]
         if limit or writable:
             space = f"-v {least_address_space(minigpt) + limit // 1024}" if limit else f"-d {writable // 1024}"
-            command = ["sh", "-c", f'ulimit {space}; exec "$@"', "sh", *command]
+            command = limited(space, command)
         return Run(command, self.path / "stderr.txt")
 
     def ends(self, code, *parts, run, **flags):
@@ -68,9 +67,8 @@ def trains_in_less_than_its_weights(shop):
     shop.ends(0, run="tiny", offload="params", offload_dir=shop.files, steps=1, **limit, **model)
     shop.ends(0, run="tiny", offload="params", offload_dir=shop.files, steps=2, resume="auto", **limit, **model)
     shop.ends(0, run="whole", zero=3, steps=2, **model)
-    lines = [[json.loads(line) for line in (shop.path / run / "metrics.jsonl").read_text().splitlines()]
-             for run in ("tiny", "whole")]
-    losses = [[(row["loss"], row["grad_norm"]) for row in rows if "loss" in row] for rows in lines]
+    losses = [[(row["loss"], row["grad_norm"]) for row in records_of(shop.path / run) if "loss" in row]
+              for run in ("tiny", "whole")]
     assert len(losses[0]) == 2 and losses[0] == losses[1], losses
     print("ok  trains in less than its weights", flush=True)
 

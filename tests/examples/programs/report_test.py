@@ -12,11 +12,10 @@ import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import xml.etree.ElementTree as ElementTree
 import zlib
 
-from minigpt_program import MODEL, Run, some_text, words
+from minigpt_program import MODEL, Run, records_of, run_each, words
 
 minigpt = sys.argv[1]
 SCRIPTS = pathlib.Path(__file__).resolve().parents[3] / "scripts"
@@ -71,10 +70,6 @@ class Page(html.parser.HTMLParser):
         return found
 
 
-def metrics_of(run):
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
 def call(shop, *command, code=0, program=None):
     with Run([*(program or [minigpt]), *map(str, command)], shop / "err", shop / "out") as job:
         got = job.finish(120)
@@ -107,7 +102,7 @@ def check_lines(page, runs):
     for title, key in CHARTS.items():
         lines = page.lines(title)
         for run in runs:
-            expected = [(r["step"], r[key]) for r in metrics_of(run) if r[key] is not None]
+            expected = [(r["step"], r[key]) for r in records_of(run) if r[key] is not None]
             if key == "loss_scale" and all(value == 1 for _, value in expected):
                 continue
             got = lines.pop(run.name)
@@ -116,7 +111,7 @@ def check_lines(page, runs):
                 assert step == true_step and abs(value - true_value) <= 1e-5 * abs(true_value), (title, step, value)
         if title == "Loss":
             for run in runs:
-                held = [(r["step"], float(f"{r['val_loss']:.6g}")) for r in metrics_of(run) if "val_loss" in r]
+                held = [(r["step"], float(f"{r['val_loss']:.6g}")) for r in records_of(run) if "val_loss" in r]
                 assert held and lines.pop(f"{run.name}, validation") == held
         assert not lines, f"{title}: also {lines.keys()}"
 
@@ -131,11 +126,11 @@ def several_runs_on_one_axis(shop):
     axes = {svg.get("data-x") for svg in page.charts.values()}
     assert {tuple(axis.split()[:2]) for axis in axes} == {("1", "40")}, axes
     assert page.row("lr") == ["0.001", "0.01", "0.001"] and page.row("precision")[2] == "fp16"
-    skipped = sum(r["skipped"] for r in metrics_of(runs[2]))
+    skipped = sum(r["skipped"] for r in records_of(runs[2]))
     assert skipped > 0 and page.row("skipped steps") == ["none", "none", str(skipped)]
     assert page.row("steps")[1] == "40 of 40"
     assert page.row("last job")[0].startswith("process ")
-    last = metrics_of(runs[0])[-1]
+    last = records_of(runs[0])[-1]
     assert page.row("loss")[0] == f"{last['loss']:.4f} at step 30"
     for word in ("http", "url(", "@import", "<link"):
         assert word not in page.text, f"the page asks for {word}"
@@ -265,17 +260,5 @@ def light_and_dark(shop):
             assert found.get(color, 0) > 20, (scheme, color, found.get(color))
 
 
-def main():
-    tests = [several_runs_on_one_axis, the_profile_of_a_mesh, the_schedule_that_was_traced, checkpoints,
-             while_it_runs_and_after_a_kill, bad_calls, light_and_dark]
-    for test in tests:
-        if len(sys.argv) > 3 and test.__name__ not in sys.argv[3:]:
-            continue
-        with tempfile.TemporaryDirectory(prefix="triax-report-") as path:
-            shop = pathlib.Path(path)
-            (shop / "text.txt").write_text(some_text())
-            test(shop)
-        print(test.__name__, flush=True)
-
-
-main()
+run_each([several_runs_on_one_axis, the_profile_of_a_mesh, the_schedule_that_was_traced, checkpoints,
+          while_it_runs_and_after_a_kill, bad_calls, light_and_dark], sys.argv[3:], "triax-report-")

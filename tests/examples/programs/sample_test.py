@@ -82,7 +82,7 @@ def prompts(name, s):
 def meshes(name, s):
     for flags in (GREEDY, dict(seed=5), dict(seed=5, slide=1), dict(seed=5, slide=7)):
         one = s.text(**flags)
-        for pp, tp in ((1, 2), (2, 1), (2, 2)):
+        for pp, tp in ((1, 2), (2, 1), (2, 2), (4, 1), *[(1, 4)] * (name == "minigpt")):
             mesh = dict(flags, pp=pp, tp=tp)
             check(f"{name}: {mesh} as one rank", s.text(comm="threads", ranks=pp * tp, **mesh) == one, one)
             if launcher and "slide" not in flags:

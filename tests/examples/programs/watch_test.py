@@ -12,9 +12,8 @@ import shutil
 import signal
 import struct
 import sys
-import tempfile
 
-from minigpt_program import MODEL, Run, metrics, mpirun, some_text, wait_until, words
+from minigpt_program import MODEL, Run, metrics, mpirun, records_of, run_each, wait_until, words
 
 minigpt, launcher = sys.argv[1], sys.argv[2]
 MESH = dict(dp=2, pp=2, tp=2, placement="2,2")
@@ -142,8 +141,7 @@ def check_operations(ranks, clocks_differ=0):
 
 def check_time(trace, ranks, run):
     """Busy, communicating and waiting are what the slices say, and add up to the steps, as the metrics have them."""
-    seconds = {json.loads(line)["step"]: json.loads(line)["seconds"]
-               for line in (run / "metrics.jsonl").read_text().splitlines()}
+    seconds = {record["step"]: record["seconds"] for record in records_of(run)}
     whole = sum(seconds[step] for step in STEPS)
     for told, rank in zip(trace["ranks"], ranks):
         assert [s.name for s in rank.steps] == [f"step {n}" for n in STEPS]
@@ -301,7 +299,7 @@ def tensorboard_files(shop):
     train(shop, "--tensorboard", out=run, val_every=2, save_every=2)
     shutil.rmtree(run / "step-6")  # as if it had died after step 5
     train(shop, "--tensorboard", out=run, val_every=2, save_every=2, resume="auto", steps=8)
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines = records_of(run)
     assert [r["step"] for r in lines] == list(range(1, 9))
     found = scalars(run)
     keys = {"train/loss": "loss", "train/learning_rate": "lr", "train/grad_norm": "grad_norm",
@@ -315,17 +313,5 @@ def tensorboard_files(shop):
     assert sorted(found["eval/loss"]) == [2, 4, 6, 8]
 
 
-def main():
-    tests = [traces_of_every_rank, profiles_change_nothing, a_stop_leaves_a_trace, bad_flags, tensorboard_files,
-             traces_of_gpus]
-    for test in tests:
-        if test.__name__ not in sys.argv[3:] if len(sys.argv) > 3 else test is traces_of_gpus:
-            continue
-        with tempfile.TemporaryDirectory(prefix="triax-watch-") as path:
-            shop = pathlib.Path(path)
-            (shop / "text.txt").write_text(some_text())
-            test(shop)
-        print(test.__name__, flush=True)
-
-
-main()
+tests = [traces_of_every_rank, profiles_change_nothing, a_stop_leaves_a_trace, bad_flags, tensorboard_files]
+run_each(tests + [traces_of_gpus] * (len(sys.argv) > 3), sys.argv[3:], "triax-watch-")

@@ -12,10 +12,7 @@
 namespace triax::images {
 namespace {
 
-using test::error_of;
-using test::expect_error;
-using test::TemporaryDirectory;
-using test::write_bytes;
+using namespace test;
 using Labels = std::vector<int32_t>;
 
 /// Black images of these classes.
@@ -119,11 +116,11 @@ TEST(ImageData, RefusesFilesOfAnotherFormat) {
             "data: " + dir / "longer" +
                 " has 6147 bytes; expected a multiple of 3073: records of one byte, the label, and "
                 "3072 of an image of 32 x 32 pixels");
-  expect_error([&] { read({.data = dir / "empty"}); }, {dir / "empty" + " has 0 bytes; expected"},
-               Exit::data);
+  expect_data_error([&] { read({.data = dir / "empty"}); },
+                    {dir / "empty" + " has 0 bytes; expected"});
   EXPECT_EQ(error_of([&] { read({.data = dir / "label"}); }, Exit::data),
             "data: " + dir / "label" + ": record 2 has label 10; expected 0 to 9");
-  expect_error([&] { read({.data = dir / "negative"}); }, {"record 0 has label 255"}, Exit::data);
+  expect_data_error([&] { read({.data = dir / "negative"}); }, {"record 0 has label 255"});
   EXPECT_EQ(read({.data = dir / "label", .val_fraction = 0, .classes = 11}).train->count(), 3);
 }
 

@@ -12,7 +12,7 @@
 namespace triax::images {
 namespace {
 
-using test::expect_error;
+using namespace test;
 using Indices = std::vector<int64_t>;
 using Floats = std::vector<float>;
 

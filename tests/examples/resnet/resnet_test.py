@@ -1,12 +1,13 @@
 """resnet_test.py PROGRAM: a narrow ResNet-18 learns the handwritten digits that come with triax, on two ranks whose
 batch norms share their statistics, through a stop in between; wrong images are refused."""
 
-import json
 import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+
+from minigpt_program import records_of
 
 program = pathlib.Path(sys.argv[1]).resolve()
 
@@ -26,7 +27,7 @@ def learns(folder):
     mesh = "--comm threads --ranks 2 --pp 2 --micro-batch 64 --zero 1 --steps 138 --workers 1 --augment crop"
     second = run(folder, *flags.split(), *mesh.split())
     assert second.returncode == 0, second.stdout
-    records = [json.loads(line) for line in (folder / "run/metrics.jsonl").read_text().splitlines()]
+    records = records_of(folder / "run")
     assert [r["step"] for r in records] == list(range(1, 139))
     assert records[-1]["val_top1"] >= 0.97, f"top-1 of held-out digits: {records[-1]['val_top1']}"
     assert records[-1]["val_top5"] >= records[-1]["val_top1"]

@@ -14,7 +14,7 @@
 namespace triax::text {
 namespace {
 
-using test::expect_error;
+using namespace test;
 
 std::string some_words(int count) {
   std::string text;
@@ -47,7 +47,7 @@ class MakeShards : public testing::Test {
   std::map<std::string, std::string> content(const std::string& out) const {
     std::map<std::string, std::string> all;
     for (auto& name : disk().list(dir_ / out))
-      if (name != "lock") all[name] = test::read_bytes((dir_ / out) + "/" + name);
+      if (name != "lock") all[name] = read_bytes((dir_ / out) + "/" + name);
     return all;
   }
   std::vector<int32_t> tokens_in(const std::string& out) const {
@@ -58,7 +58,7 @@ class MakeShards : public testing::Test {
     return all;
   }
 
-  test::TemporaryDirectory dir_;
+  TemporaryDirectory dir_;
   ShardProgress last_{""};
 };
 
@@ -67,8 +67,8 @@ TEST_F(MakeShards, HoldTheTokensOfTheTexts) {
     std::string out = std::string("out ") + kind;
     ShardManifest m = make(job(out, kind));
     auto tokenizer = *find_tokens(dir_ / out).tokenizer;
-    auto expected = tokenizer.encode(test::read_bytes(dir_ / "a"));
-    auto more = tokenizer.encode(test::read_bytes(dir_ / "b"));
+    auto expected = tokenizer.encode(read_bytes(dir_ / "a"));
+    auto more = tokenizer.encode(read_bytes(dir_ / "b"));
     expected.insert(expected.end(), more.begin(), more.end());
     EXPECT_EQ(tokens_in(out), expected) << kind;
     EXPECT_EQ(m.tokens(), std::ssize(expected));
@@ -98,7 +98,7 @@ TEST_F(MakeShards, GoOnAfterAnyFailure) {
   auto expected = content("whole");
   int failed = 0;
   for (int at = 0;; ++at) {
-    test::FaultyFiles faulty(at, ENOSPC);
+    FaultyFiles faulty(at, ENOSPC);
     std::string out = "out" + std::to_string(at);
     try {
       make(job(out), faulty);
@@ -109,7 +109,7 @@ TEST_F(MakeShards, GoOnAfterAnyFailure) {
                      faulty.failed() == "read" || faulty.failed() == "size of" ||
                      faulty.failed() == "list";
       EXPECT_EQ(e.code() == Exit::cannot_write, !reading) << e.what();
-      EXPECT_NE(std::string(e.what()).find("No space left"), std::string::npos) << e.what();
+      EXPECT_TRUE(says(std::string(e.what()), "No space left")) << e.what();
       ++failed;
       for (auto& [name, bytes] : content(out))
         EXPECT_TRUE(!name.ends_with(".bin") || bytes == expected.at(name)) << name;
@@ -134,12 +134,12 @@ TEST_F(MakeShards, AreNotMadeTwice) {
 TEST_F(MakeShards, RefuseADirectoryOfOthers) {
   make(job("out"));
   ShardJob other = job("out", "bpe:301");
-  expect_error([&] { make(other); }, {dir_ / "out", "other --tokenizer"}, Exit::config);
+  expect_config_error([&] { make(other); }, {dir_ / "out", "other --tokenizer"});
   other = job("out");
   other.shard_size = 1000;
-  expect_error([&] { make(other); }, {"other --shard-size"}, Exit::config);
-  test::write_bytes(dir_ / "b", "another text");
-  expect_error([&] { make(job("out")); }, {"other inputs"}, Exit::config);
+  expect_config_error([&] { make(other); }, {"other --shard-size"});
+  write_bytes(dir_ / "b", "another text");
+  expect_config_error([&] { make(job("out")); }, {"other inputs"});
 }
 
 TEST_F(MakeShards, RefuseToGoOnWhereThereIsNoText) {
@@ -147,9 +147,9 @@ TEST_F(MakeShards, RefuseToGoOnWhereThereIsNoText) {
   m.complete = false;
   for (ShardManifest::Next next : {ShardManifest::Next{0, 1 << 30, 0}, {2, 1, 0}, {9, 9, 9}}) {
     m.next = next;
-    test::write_bytes(dir_ / "out/manifest.json", to_json(m));
-    expect_error([&] { make(job("out")); },
-                 {fmt::format("begins at byte {} of input {}", next.byte, next.input)}, Exit::data);
+    write_bytes(dir_ / "out/manifest.json", to_json(m));
+    expect_data_error([&] { make(job("out")); },
+                      {fmt::format("begins at byte {} of input {}", next.byte, next.input)});
   }
 }
 
@@ -189,8 +189,8 @@ TEST_F(MakeShards, WriteNothingBesideFilesOfOthers) {
     std::string out = std::string("of_") + name;
     disk().make_directory(dir_ / out);
     disk().write((dir_ / out) + "/" + name, "mine");
-    expect_error([&] { make(job(out)); },
-                 {std::string("holds ") + name + ", and is not one of shards"}, Exit::config);
+    expect_config_error([&] { make(job(out)); },
+                        {std::string("holds ") + name + ", and is not one of shards"});
     EXPECT_EQ(content(out), (std::map<std::string, std::string>{{name, "mine"}}));
   }
 }

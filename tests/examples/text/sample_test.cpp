@@ -42,56 +42,22 @@ TEST(Sample, DoesNotTrustTheSizesInACheckpoint) {
   for (const char* key : {"layers", "heads", "width", "context", "vocab"})
     for (const char* value : {"many", "", "0", "-1", "1.5", "99999999999999999999"}) {
       if (key == std::string("vocab") && value == std::string("0")) continue;  // the tokenizer's
-      test::expect_error([&] { sample_with(key, value); },
-                         {fmt::format("{}: `{}`; expected a whole number", key, value)},
-                         Exit::data);
+      test::expect_data_error([&] { sample_with(key, value); },
+                              {fmt::format("{}: `{}`; expected a whole number", key, value)});
     }
-  test::expect_error([&] { sample_with("precision", "\"fp8\""); },
-                     {"precision: `fp8`; expected one of: fp32"}, Exit::data);
+  test::expect_data_error([&] { sample_with("precision", "\"fp8\""); },
+                          {"precision: `fp8`; expected one of: fp32"});
   for (auto [key, value, tensor] : {std::tuple("layers", "2000000000", "block1.proj"),
                                     {"context", "2000000000", "positions.table [2000000000, 4]"},
                                     {"vocab", "2000000000", "tokens.table [2000000000, 4]"},
                                     {"width", "2", "block0.proj.weight [2, 2]"}})
-    test::expect_error([&] { sample_with(key, value); },
-                       {std::string("its settings describe a tensor ") + tensor}, Exit::data);
+    test::expect_data_error([&] { sample_with(key, value); },
+                            {std::string("its settings describe a tensor ") + tensor});
   for (const char* vocab : {"0", "3"})
-    test::expect_error([&] { sample_with("vocab", vocab); }, {"it has no tensor "}, Exit::data);
+    test::expect_data_error([&] { sample_with("vocab", vocab); }, {"it has no tensor "});
   tokenizer = "abc";
-  test::expect_error([&] { sample_with("width", "4"); }, {"does not start with an open brace"},
-                     Exit::data);
-}
-
-// correctness 29: the same text from any mesh.
-TEST(Sample, SaysTheSameOnAnyMesh) {
-  test::TemporaryDirectory directory;
-  test::write_bytes(directory / "text.txt",
-                    std::string(300, 'a') + std::string(300, 'b') + "cdefg");
-  Job t;
-  t.model = {.layers = 3, .heads = 4, .width = 16, .context = 8};
-  t.text.data = directory / "text.txt";
-  t.train.steps = 2;
-  t.train.lr.warmup = 0;
-  t.train.out = directory / "run";
-  EXPECT_EQ(train(t, 1), Exit::ok);
-  auto text = [&](int64_t slide, int pp, int tp) {
-    testing::internal::CaptureStdout();
-    parallel::run_worlds(pp * tp, [&](parallel::World& world) {
-      text::sample({.checkpoint = t.train.out,
-                    .prompt = "ab",
-                    .tokens = 30,
-                    .slide = slide,
-                    .pp = pp,
-                    .tp = tp},
-                   model_of, world);
-    });
-    return testing::internal::GetCapturedStdout();
-  };
-  for (int64_t slide : {1, 0}) {
-    std::string one = text(slide, 1, 1);
-    EXPECT_EQ(one.size(), 2u + 30 + 1);
-    for (auto [pp, tp] : {std::pair{1, 2}, {1, 4}, {2, 1}, {3, 1}, {2, 2}, {3, 4}})
-      EXPECT_EQ(text(slide, pp, tp), one) << "slide " << slide << ", pp " << pp << ", tp " << tp;
-  }
+  test::expect_data_error([&] { sample_with("width", "4"); },
+                          {"does not start with an open brace"});
 }
 
 TEST(Sample, TakesTheAverageIfThereIsOne) {
@@ -117,8 +83,7 @@ TEST(Sample, TakesTheAverageIfThereIsOne) {
   using parallel::Weights;
   EXPECT_NE(text(0.9, Weights::average), text(0.9, Weights::trained));
   EXPECT_EQ(text(0.9, Weights::trained), text(0, Weights::trained));
-  test::expect_error([&] { text(0, Weights::average); }, {"weights=average of checkpoint"},
-                     Exit::config);
+  test::expect_config_error([&] { text(0, Weights::average); }, {"weights=average of checkpoint"});
   (void)testing::internal::GetCapturedStdout();
 }
 

@@ -12,8 +12,7 @@
 namespace triax::text {
 namespace {
 
-using test::error_of;
-using test::expect_error;
+using namespace test;
 using Ids = std::vector<int32_t>;
 
 // Letter i of this text is token i.
@@ -109,7 +108,7 @@ TEST(TextData, KnowsItselfFromOtherData) {
 }
 
 TEST(TextData, RefusesFilesThatAreNoText) {
-  test::TemporaryDirectory dir;
+  TemporaryDirectory dir;
   disk().write(dir / "empty", "");
   disk().write(dir / "text", "a text");
   EXPECT_EQ(read({.data = dir / "text", .val_fraction = 0}, 1).data.tokens(), 6);
@@ -122,11 +121,11 @@ TEST(TextData, RefusesFilesThatAreNoText) {
     expect_error([&] { read({.data = c.path}, 1); }, {c.path}, c.code);
   }
   auto t = Tokenizer::from_text("ab");
-  expect_error([&] { TextData("ab\xFF", t, {}); }, {"byte 2"}, Exit::data);
+  expect_data_error([&] { TextData("ab\xFF", t, {}); }, {"byte 2"});
 }
 
 TEST(TextData, OfMoreThan2GiBAreTokenizedFirst) {
-  test::TemporaryDirectory dir;
+  TemporaryDirectory dir;
   disk().write(dir / "large.txt", "a");
   std::filesystem::resize_file(dir / "large.txt", 3'000'000'000);
   EXPECT_EQ(error_of([&] { read({.data = dir / "large.txt"}, 1); }, Exit::data),
@@ -137,17 +136,17 @@ TEST(TextData, OfMoreThan2GiBAreTokenizedFirst) {
 }
 
 TEST(TextData, SaysThatJsonLinesAreTrainedOnAsTheyAre) {
-  test::TemporaryDirectory dir;
+  TemporaryDirectory dir;
   auto said = [&](const std::string& text) {
-    test::write_bytes(dir / "f", text);
+    write_bytes(dir / "f", text);
     return read({.data = dir / "f", .val_fraction = 0}, 4).task().description;
   };
   const std::string notice = ": JSON Lines, taken as they are, with keys and braces";
-  EXPECT_NE(said("{\"text\": \"one\"}\n{\"text\": \"two\"}\n").find(notice), std::string::npos);
-  EXPECT_NE(said("{\"text\": \"one\"}").find(notice), std::string::npos);
+  EXPECT_TRUE(says(said("{\"text\": \"one\"}\n{\"text\": \"two\"}\n"), notice));
+  EXPECT_TRUE(says(said("{\"text\": \"one\"}"), notice));
   for (const char* text :
        {"{\n  \"a\": 1\n}\n", "{a b}\nc d\n", "some text", "{\"a\": 1} and more\n"})
-    EXPECT_EQ(said(text).find("JSON"), std::string::npos) << text;
+    EXPECT_FALSE(says(said(text), "JSON")) << text;
 }
 
 TEST(Mixture, HasOfEachSourceItsShare) {
@@ -175,7 +174,7 @@ TEST(TextData, RefusesSharesThatAreNone) {
   EXPECT_EQ(sources[1].share, 0.3);
   EXPECT_EQ(data_sources("C:/a,b").at(0).path, "C:/a,b");
   auto refuses = [](const std::string& data, const std::string& part) {
-    expect_error([&] { data_sources(data); }, {part}, Exit::config);
+    expect_config_error([&] { data_sources(data); }, {part});
   };
   refuses("a:0.7,b", "`b` of `a:0.7,b` has no share");
   refuses("a:x,b:1", "`a:x`");
@@ -186,16 +185,15 @@ TEST(TextData, RefusesSharesThatAreNone) {
 }
 
 TEST(TextData, RefusesSourcesWithoutShares) {
-  test::TemporaryDirectory dir;
+  TemporaryDirectory dir;
   for (auto name : {"a.txt", "b.txt", "c.txt"}) disk().write(dir / name, "some text");
   std::string a = dir / "a.txt", b = dir / "b.txt", c = dir / "c.txt", none = dir / "d.txt";
   EXPECT_EQ(error_of([&] { data_sources(a + "," + b); }, Exit::config),
             "data: `" + a + "," + b + "` are 2 sources without shares\n  Give each its share: " +
                 a + ":0.5," + b + ":0.5");
-  expect_error([&] { data_sources(a + ", " + b + ", " + c); },
-               {"3 sources", a + ":0.333," + b + ":0.333," + c + ":0.333"}, Exit::config);
-  expect_error([&] { data_sources(a + "," + none); }, {"2 sources", "no file " + none},
-               Exit::config);
+  expect_config_error([&] { data_sources(a + ", " + b + ", " + c); },
+                      {"3 sources", a + ":0.333," + b + ":0.333," + c + ":0.333"});
+  expect_config_error([&] { data_sources(a + "," + none); }, {"2 sources", "no file " + none});
   disk().write(dir / "x,y", "a file with a comma");
   EXPECT_EQ(data_sources(dir / "x,y").size(), 1u);
   EXPECT_EQ(data_sources(none + "," + none).size(), 1u) << "a path that is not there";
@@ -206,7 +204,7 @@ TEST(TextData, AllowsMoreRowsThanTokens) {
   EXPECT_EQ(vocabulary(0, t), 3);
   EXPECT_EQ(vocabulary(3, t), 3);
   EXPECT_EQ(vocabulary(8, t), 8);
-  expect_error([&] { vocabulary(2, t); }, {"vocab=2 is less than the 3 characters"}, Exit::config);
+  expect_config_error([&] { vocabulary(2, t); }, {"vocab=2 is less than the 3 characters"});
 }
 
 /// Windows of `context` letters; every '.' ends a document.
@@ -249,17 +247,18 @@ TEST(TextData, RefusesWhatEndsNoDocument) {
   EXPECT_EQ(document_end("19", tokenizer), 19);
   EXPECT_EQ(document_end("c", tokenizer), 2);
   EXPECT_EQ(document_end("", tokenizer), std::nullopt);
-  expect_error([&] { document_end("abc", tokenizer); },
-               {"document-end=`abc` is 3 tokens", "a number below 20"}, Exit::config);
+  expect_config_error([&] { document_end("abc", tokenizer); },
+                      {"document-end=`abc` is 3 tokens", "a number below 20"});
   for (auto other : {"20", "é"})
-    expect_error([&] { document_end(other, tokenizer); }, {"is no tokens"}, Exit::config);
+    expect_config_error([&] { document_end(other, tokenizer); }, {"is no tokens"});
   EXPECT_EQ(texts(*documents("ab.cdefghi", 4, 0.3), "ab.cdefghi"),
             std::vector<std::string>{"gh>hi"});  // no document ends in what is held out
-  expect_error([&] { documents("....", 2); }, {"every document in these 4 tokens has fewer than 2"},
-               Exit::data);
+  expect_data_error([&] { documents("....", 2); },
+                    {"every document in these 4 tokens has fewer than 2"});
   Split split{.context = 4, .name = "some.txt", .document_end = 5};
-  expect_error([&] { TextData("abcde", Tokenizer::from_text("abcdef"), split).train_samples(); },
-               {"none of the 5 tokens to train on is 5"}, Exit::data);
+  expect_data_error(
+      [&] { TextData("abcde", Tokenizer::from_text("abcdef"), split).train_samples(); },
+      {"none of the 5 tokens to train on is 5"});
 }
 
 TEST(ReadText, APlanNeedsNoDataBesideTheVocabulary) {
@@ -272,7 +271,7 @@ TEST(ReadText, APlanNeedsNoDataBesideTheVocabulary) {
   EXPECT_EQ(task.held_out, nullptr);
   EXPECT_TRUE(task.description.starts_with("/nowhere is not here")) << task.description;
   expect_error([&] { read(plan, context); }, {"open /nowhere"}, Exit::not_found);
-  test::TemporaryDirectory dir;
+  TemporaryDirectory dir;
   disk().write(dir / "text", "a text");
   plan.data = dir / "text", plan.val_fraction = 0;
   EXPECT_EQ(read(plan, 1, vocab).tokenizer.size(), 5) << "data that are there are read";

@@ -15,10 +15,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::Cut;
-using test::expect_error;
-using test::TemporaryDirectory;
-using test::thrown_by_ranks;
+using namespace test;
 
 void expect_no_errors(const std::vector<std::exception_ptr>& thrown) {
   for (const auto& e : thrown)
@@ -32,7 +29,7 @@ void expect_no_errors(const std::vector<std::exception_ptr>& thrown) {
 void save(const std::string& path, const Cut& cut, int64_t step) {
   expect_no_errors(thrown_by_ranks(cut.ranks(), [&](Communicator& ranks) {
     CheckpointDirectory(path, ranks)
-        .save(step, test::pieces_of(cut, ranks.rank(), true),
+        .save(step, pieces_of(cut, ranks.rank(), true),
               {{"scale", "0x1p+16"}, {"config", "tp = \"2\"\n"}});
   }));
 }
@@ -45,11 +42,11 @@ TEST(Checkpoint, AnyCutLoadsWhatAnyOtherSaved) {
     for (const Cut& to : cuts)
       expect_no_errors(thrown_by_ranks(to.ranks(), [&](Communicator& ranks) {
         auto checkpoint = CheckpointDirectory(dir.path(), ranks).resume("auto");
-        auto loaded = test::pieces_of(to, ranks.rank(), false);
+        auto loaded = pieces_of(to, ranks.rank(), false);
         checkpoint->load(loaded);
-        auto wanted = test::pieces_of(to, ranks.rank(), true);
+        auto wanted = pieces_of(to, ranks.rank(), true);
         for (size_t i = 0; i < wanted.size(); ++i)
-          EXPECT_TRUE(test::same_bytes(loaded[i].value, wanted[i].value))
+          EXPECT_TRUE(same_bytes(loaded[i].value, wanted[i].value))
               << wanted[i].name << " from " << from.tp << "x" << from.dp << " to " << to.tp << "x"
               << to.dp;
         EXPECT_EQ(checkpoint->step(), 400);
@@ -69,10 +66,10 @@ TEST(Checkpoint, LargeTensorsAreReadInWindows) {
   all.save(1, {{"x", "", {.full = x.shape()}, x}}, {});
   auto checkpoint = all.resume("auto");
   Tensor columns = checkpoint->read("x", {.full = x.shape(), .dim = 1, .begin = 17, .length = 900});
-  EXPECT_TRUE(test::same_bytes(columns, x.narrow(1, 17, 900)));
+  EXPECT_TRUE(same_bytes(columns, x.narrow(1, 17, 900)));
   Tensor flat =
       checkpoint->read("x", {.full = x.shape(), .flat_begin = 12345, .flat_end = 2'000'000});
-  EXPECT_TRUE(test::same_bytes(flat, x.view({-1}).narrow(0, 12345, 2'000'000 - 12345)));
+  EXPECT_TRUE(same_bytes(flat, x.view({-1}).narrow(0, 12345, 2'000'000 - 12345)));
 }
 
 TEST(Checkpoint, WhatDoesNotFitIsRefusedBeforeAnythingChanges) {
@@ -82,11 +79,11 @@ TEST(Checkpoint, WhatDoesNotFitIsRefusedBeforeAnythingChanges) {
   auto checkpoint = CheckpointDirectory(dir.path(), *alone).resume("auto");
   auto refuses = [&](const std::string& why, const std::function<void(std::vector<Piece>&)>& edit,
                      Exit code = Exit::data) {
-    auto pieces = test::pieces_of({1, 1}, 0, false);
+    auto pieces = pieces_of({1, 1}, 0, false);
     edit(pieces);
     expect_error([&] { checkpoint->load(pieces); }, {why}, code);
     for (const Piece& p : pieces)
-      EXPECT_TRUE(test::same_bytes(p.value, zeros_like(p.value))) << p.name << " after " << why;
+      EXPECT_TRUE(same_bytes(p.value, zeros_like(p.value))) << p.name << " after " << why;
   };
   refuses("it has no tensor blocks.1.bias", [](auto& p) { p.back().name = "blocks.1.bias"; });
   refuses("it has no tensor scale@v", [](auto& p) { p[6].kind = "v"; });
@@ -100,11 +97,11 @@ TEST(Checkpoint, WhatDoesNotFitIsRefusedBeforeAnythingChanges) {
   refuses(
       "[5] f32 on cpu for a part of 6 elements; expected [6] or flat",
       [](auto& p) { p[3].value = zeros({5}, f32, cpu); }, Exit::internal);
-  auto some = test::pieces_of({1, 1}, 0, false);
+  auto some = pieces_of({1, 1}, 0, false);
   some.pop_back();
   checkpoint->load(some, Unclaimed::ignore);
-  EXPECT_EQ(some[6].value.item(), test::logical_value(test::model[6]).item());
-  expect_error([&] { checkpoint->state("step"); }, {"its state has no step"}, Exit::data);
+  EXPECT_EQ(some[6].value.item(), logical_value(model[6]).item());
+  expect_data_error([&] { checkpoint->state("step"); }, {"its state has no step"});
 }
 
 TEST(Checkpoint, WhatOneRankMissesIsAnErrorOnAll) {
@@ -112,24 +109,24 @@ TEST(Checkpoint, WhatOneRankMissesIsAnErrorOnAll) {
   save(dir.path(), {1, 1}, 1);
   auto thrown = thrown_by_ranks(3, [&](Communicator& ranks) {
     auto checkpoint = CheckpointDirectory(dir.path(), ranks).resume("auto");
-    auto pieces = test::pieces_of({1, 3}, ranks.rank(), false);
+    auto pieces = pieces_of({1, 3}, ranks.rank(), false);
     if (ranks.rank() == 2) pieces.back().name = "other";
     checkpoint->load(pieces);
   });
   for (const auto& e : thrown)
-    expect_error(
+    expect_data_error(
         [&] {
           ASSERT_TRUE(e);
           std::rethrow_exception(e);
         },
-        {"it has no tensor other"}, Exit::data);
+        {"it has no tensor other"});
 }
 
 TEST(Checkpoint, PiecesThatDoNotMakeAWholeAreNotSaved) {
   TemporaryDirectory dir;
   auto saves = [&](const std::string& why, std::function<void(int, std::vector<Piece>&)> edit) {
     auto thrown = thrown_by_ranks(2, [&](Communicator& ranks) {
-      auto pieces = test::pieces_of({2, 1}, ranks.rank(), true);
+      auto pieces = pieces_of({2, 1}, ranks.rank(), true);
       edit(ranks.rank(), pieces);
       CheckpointDirectory(dir.path(), ranks).save(1, pieces, {});
     });
@@ -182,18 +179,17 @@ TEST(CheckpointDamage, EveryBitFlipIsDetectedAndItsFileNamed) {
   Small small;
   int in_tensors = 0, flipped = 0;
   for (const std::string& name : disk().list(small.path)) {
-    const std::string file = small.path + "/" + name, good = test::read_bytes(file);
+    const std::string file = small.path + "/" + name, good = read_bytes(file);
     for (size_t bit = 0; bit < good.size() * 8; ++bit) {
       std::string bad = good;
       bad[bit / 8] = char(bad[bit / 8] ^ (1 << bit % 8));
-      test::write_bytes(file, bad);
+      write_bytes(file, bad);
       bool in_tensor = name != manifest_name && bit / 8 >= good.size() - 8;
       in_tensors += in_tensor, ++flipped;
-      expect_error([&] { Checkpoint::open(small.path, small.alone); },
-                   {in_tensor ? fmt::format("{}, tensor w, checksum differs", name) : name},
-                   Exit::data);
+      expect_data_error([&] { Checkpoint::open(small.path, small.alone); },
+                        {in_tensor ? fmt::format("{}, tensor w, checksum differs", name) : name});
     }
-    test::write_bytes(file, good);
+    write_bytes(file, good);
   }
   EXPECT_EQ(in_tensors, 128);
   std::printf("damaged %d of %d\n", flipped, flipped);  // for scripts/campaign.sh
@@ -204,20 +200,20 @@ TEST(CheckpointDamage, EveryTruncationIsDetectedAndItsFileNamed) {
   Small small;
   size_t cut = 0;
   for (const std::string& name : disk().list(small.path)) {
-    const std::string file = small.path + "/" + name, good = test::read_bytes(file);
+    const std::string file = small.path + "/" + name, good = read_bytes(file);
     for (size_t bytes = 0; bytes <= good.size() + 1; ++bytes) {
       if (bytes == good.size()) continue;
       ++cut;
-      test::write_bytes(file, bytes < good.size() ? good.substr(0, bytes) : good + "x");
-      expect_error([&] { Checkpoint::open(small.path, small.alone); }, {name}, Exit::data);
+      write_bytes(file, bytes < good.size() ? good.substr(0, bytes) : good + "x");
+      expect_data_error([&] { Checkpoint::open(small.path, small.alone); }, {name});
     }
     std::filesystem::remove(file);
-    expect_error([&] { Checkpoint::open(small.path, small.alone); }, {name}, Exit::data);
-    test::write_bytes(small.dir / "elsewhere", good);
+    expect_data_error([&] { Checkpoint::open(small.path, small.alone); }, {name});
+    write_bytes(small.dir / "elsewhere", good);
     std::filesystem::create_symlink(small.dir / "elsewhere", file);
-    expect_error([&] { Checkpoint::open(small.path, small.alone); }, {name}, Exit::data);
+    expect_data_error([&] { Checkpoint::open(small.path, small.alone); }, {name});
     std::filesystem::remove(file);
-    test::write_bytes(file, good);
+    write_bytes(file, good);
   }
   std::printf("damaged %zu of %zu\n", cut, cut);  // for scripts/campaign.sh
   EXPECT_EQ(Checkpoint::open(small.path, small.alone).step(), 7);
@@ -229,8 +225,8 @@ TEST(CheckpointDamage, FilesOfAnotherCheckpointAreDetected) {
   std::filesystem::rename(a, small.dir / "swap");
   std::filesystem::rename(b, a);
   std::filesystem::rename(small.dir / "swap", b);
-  expect_error([&] { Checkpoint::open(small.path, small.alone); },
-               {"rank0.safetensors, tensor w, checksum differs"}, Exit::data);
+  expect_data_error([&] { Checkpoint::open(small.path, small.alone); },
+                    {"rank0.safetensors, tensor w, checksum differs"});
 }
 
 TEST(CheckpointDamage, NoCheckpointIsNotFound) {

@@ -20,10 +20,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::expect_error;
-using test::FaultyFiles;
-using test::TemporaryDirectory;
-using test::thrown_by_ranks;
+using namespace test;
 
 std::vector<Piece> pieces(double value) {
   return {{"w", "", {.full = {3}}, full({3}, value, f32, cpu)}};
@@ -43,9 +40,9 @@ struct SavedRun {
   }
   void damage(int64_t step) {
     std::string file = dir / fmt::format("step-{}/rank0.safetensors", step);
-    std::string bytes = test::read_bytes(file);
+    std::string bytes = read_bytes(file);
     bytes.back() ^= 1;
-    test::write_bytes(file, bytes);
+    write_bytes(file, bytes);
   }
 };
 
@@ -69,19 +66,17 @@ TEST(CheckpointDirectory, ADamagedNewestIsNamedWithAWayOut) {
   run.damage(30);
   std::string path = run.dir.path();
   for (const std::string& how : {std::string("auto"), path})
-    expect_error([&] { run.all.resume(how); },
-                 {"checkpoint " + path +
-                  "/step-30 is damaged: rank0.safetensors, tensor w, checksum differs\n"
-                  "  Nothing was loaded. Newest verified checkpoint: " +
-                  path + "/step-20. Take it by its path"},
-                 Exit::data);
+    expect_data_error([&] { run.all.resume(how); },
+                      {"checkpoint " + path +
+                       "/step-30 is damaged: rank0.safetensors, tensor w, checksum differs\n"
+                       "  Nothing was loaded. Newest verified checkpoint: " +
+                       path + "/step-20. Take it by its path"});
   EXPECT_EQ(run.all.resume("last-good")->step(), 20);
   std::filesystem::remove(path + "/step-20/manifest.json");
   EXPECT_EQ(run.all.resume("last-good")->step(), 10);
   run.damage(10);
   for (const char* how : {"auto", "last-good"})
-    expect_error([&] { run.all.resume(how); }, {"No checkpoint in " + path + " verifies."},
-                 Exit::data);
+    expect_data_error([&] { run.all.resume(how); }, {"No checkpoint in " + path + " verifies."});
 }
 
 TEST(CheckpointDirectory, OtherNamesAreNotCheckpoints) {
@@ -89,7 +84,7 @@ TEST(CheckpointDirectory, OtherNamesAreNotCheckpoints) {
   for (const char* name : {"step-", "step-x", "step-07", "step--5", "step-99999999999999999999",
                            "step-70 ", "step-80.old"})
     std::filesystem::create_directory(run.dir / name);
-  test::write_bytes(run.dir / "step-90", "a file");
+  write_bytes(run.dir / "step-90", "a file");
   EXPECT_EQ(run.all.steps(), std::vector<int64_t>{10});
   EXPECT_EQ(run.all.resume("auto")->step(), 10);
 }
@@ -97,7 +92,7 @@ TEST(CheckpointDirectory, OtherNamesAreNotCheckpoints) {
 // As of one that was moved to another disk. What a link leads to is never removed.
 TEST(CheckpointDirectory, FollowsLinksToCheckpoints) {
   SavedRun run(2);
-  test::TemporaryDirectory other;
+  TemporaryDirectory other;
   auto moved = [&](const std::string& name) {
     std::filesystem::copy(run.dir / name, other / name);
     std::filesystem::remove_all(run.dir / name);
@@ -139,7 +134,7 @@ TEST(CheckpointDirectory, LeftoversOfDeadWritersAreIgnoredAndRemoved) {
   SavedRun run(1);
   // Killed while writing a tensor, before the manifest, just before the rename.
   std::filesystem::create_directories(run.dir / "step-20.tmp-1");
-  test::write_bytes(run.dir / "step-20.tmp-1/rank0.safetensors", "part");
+  write_bytes(run.dir / "step-20.tmp-1/rank0.safetensors", "part");
   std::filesystem::copy(run.dir / "step-10", run.dir / "step-30.tmp-2");
   EXPECT_EQ(run.all.resume("auto")->step(), 10);
   EXPECT_EQ(run.all.resume("last-good")->step(), 10);
@@ -205,7 +200,7 @@ TEST(CheckpointDirectory, WhatIsToBeReplacedStaysUntilItIsReplaced) {
   // It is not there, for whatever reason: back to what was set aside.
   std::filesystem::rename(run.dir / "step-20", run.dir / "step-20.tmp-1-aside");
   std::filesystem::create_directory(run.dir / "step-20.tmp-1");
-  test::write_bytes(run.dir / "step-30.tmp-1-aside", "a file");
+  write_bytes(run.dir / "step-30.tmp-1-aside", "a file");
   run.all.remove_leftovers();
   EXPECT_EQ(newest(), 20);
   // Killed after the second.

@@ -17,7 +17,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::expect_error;
+using namespace test;
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point t) {
   return std::chrono::duration<double>(Clock::now() - t).count();
@@ -162,7 +162,7 @@ TEST(ThreadComm, ErrorInADestructorIsThrownByTheNextCall) {
 TEST(ThreadComm, ARankThatSeesASplitDifferentlyEndsIt) {
   using Seat = Communicator::Seat;
   for (Seat wrong : {Seat{1, 2}, Seat{0, 7}})
-    test::expect_error(
+    expect_error(
         [&] {
           run_ranks(3, [&](Communicator& c) {
             auto seat = [&](int r) { return c.rank() == 1 && r == 2 ? wrong : Seat{0, r}; };
@@ -213,14 +213,13 @@ TEST(ThreadComm, RefusesWhatHasAGradientHistory) {
     Tensor w = full({4}, 1, f32, cpu);
     require_grad(w);
     Tensor y = w * w;
-    test::expect_error([&] { world.all_reduce(y).wait(); },
-                       {"all_reduce: [4] f32 on cpu, which has a gradient history", "detach()"});
-    test::expect_error([&] { world.all_gather(y, zeros({8}, f32, cpu)).wait(); },
-                       {"all_gather: [4]"});
+    expect_error([&] { world.all_reduce(y).wait(); },
+                 {"all_reduce: [4] f32 on cpu, which has a gradient history", "detach()"});
+    expect_error([&] { world.all_gather(y, zeros({8}, f32, cpu)).wait(); }, {"all_gather: [4]"});
     world.broadcast(w, 0).wait();  // a leaf has none
     Tensor x = full({4}, 1, f32, cpu), z = sum(w * x);
     world.all_reduce(x).wait();
-    test::expect_error([&] { backward(z); }, {"mul has kept values"});
+    expect_error([&] { backward(z); }, {"mul has kept values"});
   });
 }
 
@@ -269,8 +268,8 @@ TEST(ThreadComm, WaiterDoesTheWork) {
 TEST(ThreadComm, MoreThreadsThanCanStartAreRefused) {
   int before = omp_get_max_threads();
   omp_set_num_threads(100000);  // as OMP_NUM_THREADS does
-  expect_error([] { run_ranks(2, [](Communicator&) {}); },
-               {"OMP_NUM_THREADS: 100000 threads for each rank", "expected 1 to"}, Exit::config);
+  expect_config_error([] { run_ranks(2, [](Communicator&) {}); },
+                      {"OMP_NUM_THREADS: 100000 threads for each rank", "expected 1 to"});
   omp_set_num_threads(before);
 }
 

@@ -15,10 +15,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::least;
-using test::run_linked_ranks;
-using test::seconds;
-using test::SlowModel;
+using namespace test;
 
 constexpr int layers = 6;
 constexpr int64_t elements = 1024;  // of each layer, in a bucket of its own
@@ -30,7 +27,7 @@ constexpr double slack = 1.3;
 
 /// Seconds until two ranks have waited for `calls` sums of 1000 bytes, all posted at once: those of
 /// the rank that left the barrier first.
-double time_of_sums(int calls, test::LinkSpeed speed, double late = 0) {
+double time_of_sums(int calls, LinkSpeed speed, double late = 0) {
   std::array<double, 2> times{};
   run_linked_ranks(2, speed, [&](Communicator& world) {
     Tensor x = full({250}, 1, f32, cpu), y = full({250}, 2, f32, cpu);
@@ -41,7 +38,7 @@ double time_of_sums(int calls, test::LinkSpeed speed, double late = 0) {
       for (int i = 0; i < calls; ++i) works.push_back(world.all_reduce(i == 0 ? x : y));
       for (Work& w : works) w.wait();
     });
-    for (double v : test::values(x)) ASSERT_EQ(v, 2);
+    for (double v : values(x)) ASSERT_EQ(v, 2);
     times[size_t(world.rank())] = mine;
   });
   return std::ranges::max(times);
@@ -53,7 +50,7 @@ TEST(LinkTest, TransfersTakeLatencyAndBytesOverBandwidth) {
     EXPECT_GE(got, expected - 1e-6);
     EXPECT_LE(got, expected * slack);
   };
-  test::LinkSpeed slow{.latency = 0.02, .bandwidth = 1000 / 0.03};
+  LinkSpeed slow{.latency = 0.02, .bandwidth = 1000 / 0.03};
   expect(0.05, [&] { return time_of_sums(1, slow); });
   expect(0.10, [&] { return time_of_sums(2, slow); });        // one behind the other
   expect(0.11, [&] { return time_of_sums(1, slow, 0.06); });  // from when the last is there
@@ -110,7 +107,7 @@ double time_of_backward(const Pace& pace, Zero zero) {
       data.finish();
     });
     for (auto& slot : data.slots())
-      for (double g : test::values(slot.grad)) ASSERT_EQ(g, 2);
+      for (double g : values(slot.grad)) ASSERT_EQ(g, 2);
     if (world.rank() == 0) time = mine;
   });
   return time;

@@ -32,11 +32,7 @@ TEST(ScatterGather, TheModelIsBackAfterAnError) {
     replaced = !model.buffers()[0]->sum.is(sum);
     throw Error(Exit::data, "no");
   };
-  test::expect_error(
-      [&] {
-        (void)scatter_gather(model, {cpu, cpu}, batch, fails);
-      },
-      {"no"}, Exit::data);
+  test::expect_data_error([&] { (void)scatter_gather(model, {cpu, cpu}, batch, fails); }, {"no"});
   EXPECT_TRUE(replaced);
   EXPECT_TRUE(model.parameters()[0]->value.is(weight));
   EXPECT_TRUE(model.buffers()[0]->sum.is(sum));

@@ -6,20 +6,12 @@
 #include "parallel/parity/parity.h"
 #include "tests/support/conv_net.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
 
-using test::ConvNet;
-using test::outcome;
-using test::refused;
-using test::statistics;
-
-std::string difference(int64_t samples, const TrainOptions& o) {
-  Task task = test::conv_task(samples);
-  auto d = compare_with_reference(task, o, trace(task, reference_of(o)));
-  return d ? fmt::format("step {}: {} {}: {}", d->step, d->what, d->name, d->how_much) : "";
-}
+using namespace test;
 
 TEST(BatchNormParity, MeshesAndGroups) {
   int number = 0;
@@ -34,11 +26,11 @@ TEST(BatchNormParity, MeshesAndGroups) {
     for (int64_t micro_batch : {2, 4})
       for (int64_t samples : {1, 2, 4, 8, 16}) {
         if (samples > micro_batch * mesh.dp) continue;
-        auto o = test::conv_options(mesh, micro_batch);
+        auto o = conv_options(mesh, micro_batch);
         const char* schedules[] = {"1f1b", "gpipe", "zb-h1"};
         o.step.zero = Zero(++number % 4), o.step.schedule = schedules[number % 3];
         o.step.recompute = number % 5 == 0 ? Recompute::block : Recompute::off;
-        EXPECT_EQ(difference(samples, o), "")
+        EXPECT_EQ(difference(conv_task(samples), o), "")
             << mesh.dp << mesh.pp << mesh.tp << " micro-batch " << micro_batch << ", statistics of "
             << samples << ", ZeRO " << int(o.step.zero) << ", " << o.step.schedule;
       }
@@ -47,17 +39,17 @@ TEST(BatchNormParity, MeshesAndGroups) {
 TEST(BatchNormParity, FeaturesThatMeet) {
   for (DType dtype : {f32, bf16, f16})
     for (const char* schedule : {"interleaved", "zb-interleaved"}) {
-      auto o = test::conv_options({.dp = 2, .pp = 2}, 4);
+      auto o = conv_options({.dp = 2, .pp = 2}, 4);
       o.step.dtype = dtype, o.step.schedule = schedule, o.step.chunks = 2;
       o.step.zero = Zero::parameters, o.step.recompute = Recompute::block;
-      EXPECT_EQ(difference(8, o), "") << name(dtype) << " " << schedule;
+      EXPECT_EQ(difference(conv_task(8), o), "") << name(dtype) << " " << schedule;
     }
-  auto split = test::conv_options({.dp = 2, .tp = 2}, 4);
+  auto split = conv_options({.dp = 2, .tp = 2}, 4);
   split.step.recompute = Recompute::block_split, split.step.zero = Zero::gradients;
-  EXPECT_EQ(difference(8, split), "") << "block-split";
-  auto four = test::conv_options({.dp = 4}, 2);
+  EXPECT_EQ(difference(conv_task(8), split), "") << "block-split";
+  auto four = conv_options({.dp = 4}, 2);
   four.step.zero = Zero::parameters, four.step.recompute = Recompute::block;
-  for (int64_t samples : {4, 8}) EXPECT_EQ(difference(samples, four), "") << samples;
+  for (int64_t samples : {4, 8}) EXPECT_EQ(difference(conv_task(samples), four), "") << samples;
 }
 
 TEST(BatchNormParity, ParametersAndBuffersThatNoLayerUsesAreRefused) {
@@ -67,33 +59,31 @@ TEST(BatchNormParity, ParametersAndBuffersThatNoLayerUsesAreRefused) {
       (void)norm;
     }
   };
-  Task task = test::conv_task(4);
+  Task task = conv_task(4);
   task.build = [](auto& tp) { return std::make_unique<Lonely>(tp); };
-  EXPECT_TRUE(refused(outcome(task, test::conv_options({}, 4)), "buffer lonely.mean: no layer",
+  EXPECT_TRUE(refused(outcome(task, conv_options({}, 4)), "buffer lonely.mean: no layer",
                       "expected its module in an add()"));
 }
 
 TEST(BatchNormParity, GroupsThatTheMeshCannotMakeAreRefusedBeforeTheFirstStep) {
-  EXPECT_TRUE(refused(outcome(test::conv_task(8), test::conv_options({.dp = 1}, 4)), "layer first",
+  EXPECT_TRUE(refused(outcome(conv_task(8), conv_options({.dp = 1}, 4)), "layer first",
                       "statistics of 8 samples, with micro-batches of 4 on 1 replica"));
-  EXPECT_TRUE(refused(outcome(test::conv_task(3), test::conv_options({.dp = 2}, 4)), "layer first",
+  EXPECT_TRUE(refused(outcome(conv_task(3), conv_options({.dp = 2}, 4)), "layer first",
                       "statistics of 3 samples"));
 }
 
 /// Loss of every step and of the validation at the end, trained in one go or with a stop on another
 /// mesh in between.
 std::vector<double> losses(const std::vector<std::pair<MeshShape, int64_t>>& legs) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   std::vector<double> all;
   for (auto& [mesh, steps] : legs) {
-    auto o = test::conv_options(mesh, 4);
+    auto o = conv_options(mesh, 4);
     o.out = directory / "run", o.resume = "auto", o.steps = steps, o.step.zero = Zero::optimizer;
     o.lr = {.peak = 1e-2, .low = 1e-2, .warmup = 0};
-    run_worlds(mesh.size(), [&](World& world) {
-      Trainer trainer(test::conv_task(4), o, world);
-      trainer.on({.step = [&](Trainer&, const StepRecord& r) { all.push_back(r.result.loss); },
-                  .validation = [&](Trainer&, double loss) { all.push_back(loss); }});
-      trainer.run();
+    train(conv_task(4), o, [&](Trainer& t) {
+      t.on({.step = [&](auto&, const StepRecord& r) { all.push_back(r.result.loss); },
+            .validation = [&](auto&, double loss) { all.push_back(loss); }});
     });
   }
   return all;
@@ -110,10 +100,10 @@ TEST(BatchNormParity, RunningStatisticsGoThroughCheckpointsToAnotherMesh) {
 }
 
 TEST(BatchNormParity, ASkippedStepIsForgotten) {
-  auto o = test::conv_options({.dp = 2}, 4);
+  auto o = conv_options({.dp = 2}, 4);
   o.step.dtype = f16, o.step.loss_scale = 1e14;
   run_worlds(2, [&](World& world) {
-    Trainer trainer(test::conv_task(8), o, world);
+    Trainer trainer(conv_task(8), o, world);
     auto before = statistics(trainer);
     EXPECT_TRUE(trainer.step().skipped);
     EXPECT_EQ(statistics(trainer), before);
@@ -123,7 +113,7 @@ TEST(BatchNormParity, ASkippedStepIsForgotten) {
   o.lr = {.peak = 0, .low = 0, .warmup = 0};
   o.step.global_batch = 64;
   run_worlds(2, [&](World& world) {
-    Trainer trainer(test::conv_task(8), o, world);
+    Trainer trainer(conv_task(8), o, world);
     trainer.step();
     auto first = statistics(trainer).at("first.norm.mean");
     trainer.step();
@@ -140,9 +130,9 @@ TEST(BatchNormParity, OneModuleWithBuffersInTwoLayersIsRefused) {
         add(name, {&norm}, [&norm](const Tensor& x, const nn::Batch& b) { return norm(x, b); });
     }
   };
-  Task task = test::conv_task(4);
+  Task task = conv_task(4);
   task.build = [](auto& tp) { return std::make_unique<Shared>(tp); };
-  EXPECT_TRUE(refused(outcome(task, test::conv_options({}, 4)),
+  EXPECT_TRUE(refused(outcome(task, conv_options({}, 4)),
                       "layer b: it uses shared.mean, as layer a does",
                       "expected one layer for a module with buffers"));
 }

@@ -2,14 +2,20 @@
 // its first steps long enough for what differs to show.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <map>
+
 #include "autograd/ops.h"
 #include "nn/batch_norm.h"
 #include "optim/sgd.h"
+#include "parallel/tensor/dropout.h"
 #include "tests/parallel/parity/row_nets.h"
 #include "tests/support/expect_error.h"
 
 namespace triax::parallel {
 namespace {
+
+using namespace test;
 
 TEST(Bitwise, MeshesZeroAndSchedules) {
   const char* schedules[] = {"1f1b", "gpipe", "zb-h1"};
@@ -34,7 +40,7 @@ TEST(Bitwise, TrainsAsWithoutIt) {
     o.steps = 3, o.step.tp_slices = slices;
     auto plain = o;
     plain.step.bitwise = false, plain.step.tp_slices = 1, plain.step.micro_batch = 24;
-    Task task = test::task_of();
+    Task task = task_of();
     Trace reference = trace(task, plain), run = trace(task, o, &reference);
     double rate = o.lr.peak;
     auto d =
@@ -67,7 +73,7 @@ TEST(Bitwise, PrecisionsOptimizersAndOffload) {
 /// What one rank and a mesh do within the bounds of parity, and not bit by bit.
 TEST(Bitwise, IsMoreThanParity) {
   auto o = bitwise_options({3, 1, 1});
-  Task task = test::task_of();
+  Task task = task_of();
   Trace reference = trace(task, reference_of(o));
   o.step.bitwise = false;
   Trace run = trace(task, o);
@@ -85,7 +91,7 @@ struct Channels : nn::Module {
 };
 struct BatchNormNet : nn::Sequence {
   explicit BatchNormNet(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
+    add<Rows>("rows", tp);
     add<Channels>("channels", tp);
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
@@ -132,7 +138,7 @@ struct Large : nn::Module {
 };
 struct LargeNet : nn::Sequence {
   explicit LargeNet(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
+    add<Rows>("rows", tp);
     add<Large>("large", tp);
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
@@ -140,18 +146,18 @@ struct LargeNet : nn::Sequence {
 
 TEST(Bitwise, AGradientTooLargeForItsSumsIsNoSum) {
   auto o = bitwise_options({2, 1, 1});
-  test::expect_error([&] { trace(test::task_of<LargeNet>(), o); },
-                     {"first in head.table of rank",
-                      "a sample's part of a gradient must be less "
-                      "than 21.3"},
-                     Exit::non_finite);
+  expect_error([&] { trace(task_of<LargeNet>(), o); },
+               {"first in head.table of rank",
+                "a sample's part of a gradient must be less "
+                "than 21.3"},
+               Exit::non_finite);
   o.step.bitwise = false;
-  EXPECT_NO_THROW(trace(test::task_of<LargeNet>(), o));
+  EXPECT_NO_THROW(trace(task_of<LargeNet>(), o));
 }
 
 struct OftenScaledNet : nn::Sequence {
   explicit OftenScaledNet(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
+    add<Rows>("rows", tp);
     add<Scaled>("scaled", tp).times = 9;
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
@@ -165,7 +171,7 @@ struct OwnSum : nn::Module {
 };
 struct OwnSumNet : nn::Sequence {
   explicit OwnSumNet(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
+    add<Rows>("rows", tp);
     add<OwnSum>("sum", tp);
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
@@ -175,7 +181,7 @@ TEST(Bitwise, WhatIsNotCoveredIsRefused) {
   auto refused = [](const char* said, auto change) {
     auto o = bitwise_options({2, 1, 1});
     change(o);
-    test::expect_error([&] { trace(test::task_of(), o); }, {"bitwise with", said}, Exit::config);
+    expect_config_error([&] { trace(task_of(), o); }, {"bitwise with", said});
   };
   refused("tp=2, tp-slices=1", [](auto& o) { o.step.mesh = {1, 1, 2}; });
   refused("tp=2, tp-slices=3", [](auto& o) { o.step.mesh = {1, 1, 2}, o.step.tp_slices = 3; });
@@ -183,33 +189,189 @@ TEST(Bitwise, WhatIsNotCoveredIsRefused) {
   refused("a loss scale of 1000", [](auto& o) { o.step.dtype = f16, o.step.loss_scale = 1000; });
   auto o = bitwise_options({1, 1, 1});
   o.step.tp_slices = 3;
-  test::expect_error(
-      [&] { trace(test::task_of(), o); },
-      {"3 slices do not divide 32 features", "--tp-slices for them: 1, 2, 4, 8, 16, 32."},
-      Exit::config);
+  expect_config_error([&] { trace(task_of(), o); }, {"3 slices do not divide 32 features",
+                                                     "--tp-slices for them: 1, 2, 4, 8, 16, 32."});
   o.step.tp_slices = 2;
-  test::expect_error([&] { trace(test::task_of<OwnSumNet>(), o); },
-                     {"bitwise with tp-slices=2: leave sums features"}, Exit::config);
+  expect_config_error([&] { trace(task_of<OwnSumNet>(), o); },
+                      {"bitwise with tp-slices=2: leave sums features"});
   o.step.bitwise = false;
-  test::expect_error([&] { trace(test::task_of(), o); }, {"tp-slices=2 without bitwise"},
-                     Exit::config);
+  expect_config_error([&] { trace(task_of(), o); }, {"tp-slices=2 without bitwise"});
   o = bitwise_options({1, 1, 2});
   o.step.sequence_parallel = true, o.step.tp_slices = 2;
-  test::expect_error([&] { trace(test::task_of<RowNet<32, Scaled>>(), o); },
-                     {"bitwise with sequence-parallel: mul does not sum", "x + bias"},
-                     Exit::config);
+  expect_config_error([&] { trace(task_of<RowNet<32, Scaled>>(), o); },
+                      {"bitwise with sequence-parallel: mul does not sum", "x + bias"});
   o.step.tp_slices = 16;  // of four rows a rank
-  test::expect_error([&] { trace(test::task_of<BlockNet<8>>(), o); },
-                     {"bitwise with sequence-parallel:", "in 8 equal parts"}, Exit::config);
+  expect_config_error([&] { trace(task_of<BlockNet<8>>(), o); },
+                      {"bitwise with sequence-parallel:", "in 8 equal parts"});
   o = bitwise_options({1, 1, 1});
   o.step.micro_batch = 2;
-  test::expect_error([&] { trace(test::task_of<OftenScaledNet>(), o); },
-                     {"bitwise: parameter scaled.by is used 9 times in a pass; expected at most 8"},
-                     Exit::config);
+  expect_config_error(
+      [&] { trace(task_of<OftenScaledNet>(), o); },
+      {"bitwise: parameter scaled.by is used 9 times in a pass; expected at most 8"});
   o = bitwise_options({2, 1, 1});
-  test::expect_error([&] { trace(test::task_of<BatchNormNet>(), o); },
-                     {"bitwise with a model that has buffers (channels.norm.", "batch norm"},
-                     Exit::config);
+  expect_config_error([&] { trace(task_of<BatchNormNet>(), o); },
+                      {"bitwise with a model that has buffers (channels.norm.", "batch norm"});
+}
+
+// Equal bits where a layer sees several samples of many rows at once.
+
+/// One rank and micro-batches of 1, once for each precision, and meshes of any other.
+class BitwiseRows : public testing::Test {
+ protected:
+  static TrainOptions options(DType dtype) {
+    auto o = bitwise_options({1, 1, 1});
+    o.steps = 2, o.step.tp_slices = 4, o.step.dtype = dtype;
+    return o;
+  }
+  void expect_equal(const TrainOptions& o) {
+    if (!references_.contains(o.step.dtype))
+      references_[o.step.dtype] = trace(task_, options(o.step.dtype));
+    auto d = first_difference(references_[o.step.dtype], trace(task_, o), o.step.mesh,
+                              {.loss = 0, .norm = 0, .gradient = 0, .activation = 0, .weight = 0});
+    EXPECT_FALSE(d) << d->what << " of " << d->name << " at step " << d->step << ": "
+                    << d->how_much;
+  }
+  Task task_ = task_of<BlockNet<Matmul::block>>();
+  std::map<DType, Trace> references_;
+};
+
+TEST_F(BitwiseRows, MeshesWithAnyMicroBatchAndSequenceParallel) {
+  const char* schedules[] = {"1f1b", "gpipe", "zb-h1"};
+  int number = 0;
+  for (int dp : {1, 2, 3, 4})
+    for (int pp : {1, 2})
+      for (int tp : {1, 2, 4})
+        for (int zero : {0, 1, 2, 3}) {
+          auto o = options(std::array{f32, bf16, f32, f16, f32}[size_t(number % 5)]);
+          o.step.mesh = {dp, pp, tp}, o.step.zero = Zero(zero);
+          o.step.micro_batch = std::array{1, 2, 3, 6}[size_t(number / 3 % (dp == 3 ? 2 : 4))];
+          if (24 % (dp * o.step.micro_batch) != 0) o.step.micro_batch = 2;
+          o.step.sequence_parallel = (number + number / 4) % 2 == 0;
+          o.step.schedule = schedules[++number % 3];
+          o.step.recompute = number / 3 % 2 == 0 ? Recompute::block : Recompute::off;
+          SCOPED_TRACE(fmt::format(
+              "{}x{}x{} ZeRO {} {} micro-batch {}{} {}", dp, pp, tp, zero, o.step.schedule,
+              o.step.micro_batch, o.step.sequence_parallel ? " sequence" : "", name(o.step.dtype)));
+          expect_equal(o);
+        }
+}
+
+/// Slices of 256 features: several are one product, and bias gradients are summed in several
+/// pieces.
+struct Wide : nn::Module {
+  static constexpr bool independent = true;
+  explicit Wide(const TensorParallel& tp)
+      : up(child<ColumnLinear>("up", 16, 1024, tp, SplitLinearOptions{.std = 0.3})),
+        down(child<RowLinear>("down", 1024, 16, tp, SplitLinearOptions{.std = 0.05})) {}
+  Tensor operator()(const Tensor& x) const { return down.onto(x, up.gelu(x)); }
+  ColumnLinear& up;
+  RowLinear& down;
+};
+
+TEST(Bitwise, WideSlicesOnAnyMesh) {
+  for (MeshShape mesh : {MeshShape{1, 1, 1}, {1, 1, 2}, {2, 1, 4}, {1, 3, 2}})
+    for (DType dtype : {f32, bf16}) {
+      auto o = bitwise_options(mesh);
+      o.steps = 2, o.step.tp_slices = 4, o.step.micro_batch = 4, o.step.dtype = dtype;
+      EXPECT_EQ((difference<RowNet<32, Wide>>(o)), "") << name(dtype) << mesh.tp;
+    }
+}
+
+TEST_F(BitwiseRows, OffloadedWeights) {
+  for (int64_t micro : {1, 4})
+    for (const std::string& directory : {std::string(), testing::TempDir()}) {
+      auto o = options(f32);
+      o.step.mesh = {2, 1, 2}, o.step.zero = Zero::parameters, o.step.micro_batch = micro;
+      o.step.offload = Offloaded::parameters, o.step.offload_dir = directory;
+      o.step.sequence_parallel = micro > 1;
+      expect_equal(o);
+    }
+}
+
+TEST(Bitwise, ProductsWithAWeightAreOfAllRows) {
+  auto o = bitwise_options({2, 1, 2});
+  o.step.tp_slices = 4, o.step.micro_batch = 3;
+  EXPECT_EQ((difference<RowNet<32, Scaled>>(o)), "");
+}
+
+TEST(Bitwise, AProductWithAWeightIsNotIndependent) {
+  auto o = bitwise_options({2, 1, 1});
+  o.step.micro_batch = 3;
+  auto run = [&] { trace(task_of<RowNet<32, Independent<Scaled>>>(), o); };
+  expect_config_error(
+      run, {"mul does not sum the gradient of a weight sample by sample", "Take --micro-batch 1"});
+  o.step.bitwise = false;
+  EXPECT_NO_THROW(run());
+}
+
+/// A block whose result is dropped in part.
+struct Dropping : Block {
+  static constexpr bool independent = true;
+  explicit Dropping(const TensorParallel& tp) : Block(tp), drop(child<Dropout>("drop", 0.3, tp)) {}
+  Tensor operator()(const Tensor& x, const nn::Batch& batch) const {
+    return x + drop(Block::operator()(x), batch, rows);
+  }
+  static constexpr int64_t rows = 4 * Matmul::block;  // of a sample, over all ranks
+  Dropout& drop;
+};
+
+/// Ranks have a share of each sample's rows that is large enough to see all samples at once.
+TEST(Bitwise, SequenceParallelWithSamplesAtOnce) {
+  int number = 0;
+  for (MeshShape mesh : {MeshShape{1, 1, 2}, {1, 1, 4}, {2, 1, 2}, {2, 2, 2}, {1, 4, 4}})
+    for (DType dtype : {f32, bf16, f16, f32}) {
+      auto o = bitwise_options(mesh);
+      o.steps = 2, o.step.tp_slices = 4, o.step.dtype = dtype;
+      o.step.sequence_parallel = true;
+      o.step.micro_batch = std::array{3, 4, 6}[size_t(number % 3)];
+      o.step.zero = Zero(number % 4 == 3 ? 3 : number / 4 % 3);
+      o.step.recompute = number / 2 % 2 == 0 ? Recompute::block : Recompute::off;
+      o.step.schedule = std::array{"1f1b", "zb-h1", "gpipe"}[size_t(number / 3 % 3)];
+      if (number % 8 == 7) o.step.offload = Offloaded::parameters;
+      SCOPED_TRACE(fmt::format("{}x{}x{} ZeRO {} {} micro-batch {} {}", mesh.dp, mesh.pp, mesh.tp,
+                               int(o.step.zero), o.step.schedule, o.step.micro_batch, name(dtype)));
+      EXPECT_EQ((difference<RowNet<Dropping::rows, Dropping, Dropping>>(o)), "");
+      ++number;
+    }
+}
+
+/// Kernels have ways of their own for one row and, of f32 with AMX, for fewer than 16.
+template <int64_t rows> void expect_equal_shares(DType dtype) {
+  for (int tp : {2, 4}) {
+    auto o = bitwise_options({1, 1, tp});
+    o.steps = 2, o.step.tp_slices = 4, o.step.dtype = dtype, o.step.micro_batch = 4 / tp;
+    o.step.sequence_parallel = true;
+    if (tp == 2) o.step.recompute = Recompute::block;
+    else o.step.groups = "layer0.*:frozen";
+    EXPECT_EQ((difference<RowNet<rows, Outside, Block>>(o)), "")
+        << rows << " rows, tp " << tp << ' ' << name(dtype);
+  }
+}
+
+TEST(Bitwise, SharesOfFewRowsOutsideOfSplitLayers) {
+  for (DType dtype : {f32, bf16, f16}) {
+    expect_equal_shares<4>(dtype);
+    expect_equal_shares<32>(dtype);
+  }
+  expect_equal_shares<8>(f32);
+  expect_equal_shares<128>(f32);
+}
+
+/// Asks for its first row, as a mask would.
+struct Asking : nn::Module {
+  static constexpr bool independent = true;
+  explicit Asking(const TensorParallel& ranks) : tp(ranks) {}
+  Tensor operator()(const Tensor& x) const { return x * double(1 + tp.first_row(x.size(0))); }
+  TensorParallel tp;
+};
+
+TEST(Bitwise, SamplesApartHaveNoFirstRow) {
+  auto o = bitwise_options({1, 1, 2});
+  o.step.tp_slices = 2, o.step.micro_batch = 3, o.step.sequence_parallel = true;
+  auto run = [&] { trace(task_of<RowNet<64, Asking>>(), o); };
+  expect_config_error(run, {"asks for its first row", "3 samples", "parallel::Dropout"});
+  o.step.micro_batch = 1;
+  EXPECT_NO_THROW(run());
 }
 
 }  // namespace

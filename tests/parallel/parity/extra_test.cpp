@@ -6,11 +6,12 @@
 #include "parallel/parity/parity.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
 
-using test::tiny_options;
+using namespace test;
 
 constexpr int64_t width = 16, source_time = 5, time = 3;
 
@@ -46,7 +47,7 @@ struct Decoder : nn::Module {
 struct TwoInputs : nn::Sequence {
   explicit TwoInputs(const TensorParallel& tp) {
     add<Source>("source", tp);
-    add<test::Block>("encoder", tp);
+    add<Block>("encoder", tp);
     add<Decoder>("decoder", tp);
     add<ClassHead>("head", 4, width, tp, VocabularyOptions{.std = 0.3});
   }
@@ -75,11 +76,6 @@ Task task() {
           .held_out = samples(9)};
 }
 
-std::string difference(const TrainOptions& o) {
-  auto d = compare_with_reference(task(), o, trace(task(), reference_of(o)));
-  return d ? fmt::format("step {}: {} {}: {}", d->step, d->what, d->name, d->how_much) : "";
-}
-
 TEST(ExtraInputs, AnyMeshTrainsTheSame) {
   int number = 0;
   for (MeshShape mesh : {MeshShape{1, 1, 1}, {2, 1, 1}, {1, 3, 1}, {1, 1, 2}, {2, 2, 2}})
@@ -88,7 +84,7 @@ TEST(ExtraInputs, AnyMeshTrainsTheSame) {
         auto o = tiny_options(mesh);
         o.step.micro_batch = 2, o.step.zero = Zero(zero), o.step.dtype = dtype, o.steps = 2;
         o.step.recompute = ++number % 2 == 0 ? Recompute::block : Recompute::off;
-        EXPECT_EQ(difference(o), "")
+        EXPECT_EQ(difference(task(), o), "")
             << mesh.dp << mesh.pp << mesh.tp << " ZeRO " << zero << " " << name(dtype);
       }
 }
@@ -97,7 +93,7 @@ TEST(ExtraInputs, BitForBitToo) {
   for (MeshShape mesh : {MeshShape{2, 1, 1}, {1, 2, 1}, {2, 2, 1}}) {
     auto o = tiny_options(mesh);
     o.step.bitwise = true, o.step.micro_batch = 4, o.steps = 2;
-    EXPECT_EQ(difference(o), "") << mesh.dp << mesh.pp << mesh.tp;
+    EXPECT_EQ(difference(task(), o), "") << mesh.dp << mesh.pp << mesh.tp;
   }
 }
 
@@ -134,15 +130,15 @@ TEST(ExtraInputs, CountTheSamples) {
   auto rows = zeros({8, time, width}, f32, cpu);
   Tensors extra{zeros({8, source_time}, i32, cpu), zeros({8}, f32, cpu)};
   short_task.samples = std::make_shared<Short>(rows, zeros({8, time}, i32, cpu), extra);
-  EXPECT_TRUE(test::refused(test::outcome(short_task, tiny_options()),
-                            "extra [8, 5] i32 on cpu, extra [1] f32 on cpu",
-                            "expected dim 0 of each to count them", 65));
+  EXPECT_TRUE(refused(outcome(short_task, tiny_options()),
+                      "extra [8, 5] i32 on cpu, extra [1] f32 on cpu",
+                      "expected dim 0 of each to count them", 65));
   extra.pop_back(), extra.push_back(zeros({7}, f32, cpu));
-  test::expect_error(
+  expect_data_error(
       [&] {
         nn::TensorSamples(rows, zeros({8, time}, i32, cpu), extra);
       },
-      {"extra [8, 5] i32 on cpu, [7] f32 on cpu; expected dim 0 of each to count"}, Exit::data);
+      {"extra [8, 5] i32 on cpu, [7] f32 on cpu; expected dim 0 of each to count"});
 }
 
 }  // namespace

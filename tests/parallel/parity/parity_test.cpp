@@ -9,19 +9,12 @@
 #include "optim/sgd.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
 
-using test::task_of;
-using test::tiny_options;
-
-/// The first difference in words; empty if there is none.
-std::string difference(const Task& task, const TrainOptions& o) {
-  TrainOptions one = reference_of(o);
-  auto d = compare_with_reference(task, o, trace(task, one));
-  return d ? fmt::format("step {}: {} {}: {}", d->step, d->what, d->name, d->how_much) : "";
-}
+using namespace test;
 
 TEST(AnyModelParity, MeshesZeroAndSchedules) {
   int number = 0;
@@ -55,7 +48,7 @@ struct HeadNorm : nn::Module {
 };
 struct HeadNormNet : nn::Sequence {
   explicit HeadNormNet(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
+    add<Rows>("rows", tp);
     add<HeadNorm>("heads", tp);
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
@@ -79,8 +72,8 @@ template <bool right> struct Mixes : nn::Module {
 };
 template <bool right> struct MixingNet : nn::Sequence {
   explicit MixingNet(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
-    add<test::Block>("block", tp);
+    add<Rows>("rows", tp);
+    add<Block>("block", tp);
     add<Mixes<right>>("mixes", tp);
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
@@ -104,9 +97,8 @@ TEST(AnyModelParity, WholeParametersOfGatheredRows) {
           EXPECT_EQ(apart(task_of<MixingNet<true>>()), "") << name(dtype);
         }
         if (sequence)
-          test::expect_error([&] { apart(task_of<MixingNet<false>>()); },
-                             {"the same gradient of mixes.", "tp.whole_never_summed()"},
-                             Exit::config);
+          expect_config_error([&] { apart(task_of<MixingNet<false>>()); },
+                              {"the same gradient of mixes.", "tp.whole_never_summed()"});
         else EXPECT_EQ(apart(task_of<MixingNet<false>>()), "");
       }
 }
@@ -160,7 +152,7 @@ TEST(AnyModelParity, BatchesOfOtherShapesAreRefused) {
   Task task = task_of();
   task.samples = std::make_shared<Longer>(zeros({64, 16}, f32, cpu), zeros({64}, i32, cpu));
   auto o = tiny_options();
-  test::expect_error([&] { trace(task, o); }, {"expected batches of one shape"}, Exit::config);
+  expect_config_error([&] { trace(task, o); }, {"expected batches of one shape"});
 }
 
 TEST(AnyModelParity, LowPrecisions) {
@@ -242,21 +234,21 @@ TEST(AnyModelParity, GradientsSentInBf16) {
 
 /// Its block counts for samples of even classes alone; without any it is left out.
 struct Chooses : nn::Module {
-  explicit Chooses(const TensorParallel& tp) : block(child<test::Block>("block", tp)) {}
+  explicit Chooses(const TensorParallel& tp) : block(child<Block>("block", tp)) {}
   Tensor operator()(const Tensor& x, const nn::Batch& batch) const {
     std::vector<float> even;
     for (int32_t c : batch.target.to_host<int32_t>()) even.push_back(c % 2 == 0 ? 1.f : 0.f);
     if (std::ranges::count(even, 1.f) == 0) return x * 1.;
     return x + block(x) * from_host(even, {std::ssize(even), 1}, cpu).to(x.device());
   }
-  test::Block& block;
+  Block& block;
 };
 struct ChoosingNet : nn::Sequence {
   explicit ChoosingNet(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
-    add<test::Block>("block0", tp);
+    add<Rows>("rows", tp);
+    add<Block>("block0", tp);
     add<Chooses>("chooses", tp);
-    add<test::Block>("block1", tp);
+    add<Block>("block1", tp);
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
 };
@@ -270,8 +262,8 @@ struct Contrasts : ClassHead {
 };
 struct ContrastNet : nn::Sequence {
   explicit ContrastNet(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
-    add<test::Block>("block", tp);
+    add<Rows>("rows", tp);
+    add<Block>("block", tp);
     add<Contrasts>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
 };

@@ -7,6 +7,7 @@
 #include "nn/linear.h"
 #include "parallel/parity/parity.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 /// @file Models whose samples are many rows, to be trained with equal bits.
 namespace triax::parallel {
@@ -17,13 +18,6 @@ inline TrainOptions bitwise_options(const MeshShape& mesh) {
   o.step.bitwise = true;
   o.step.micro_batch = 1, o.step.global_batch = 24;
   return o;
-}
-
-/// The first difference in words; empty if there is none.
-template <class Model = test::TinyNet> std::string difference(const TrainOptions& o) {
-  Task task = test::task_of<Model>();
-  auto d = compare_with_reference(task, o, trace(task, reference_of(o)));
-  return d ? fmt::format("step {}: {} {}: {}", d->step, d->what, d->name, d->how_much) : "";
 }
 
 /// Samples of so many rows. Outside of split layers it has a product, a table, biases and norms.

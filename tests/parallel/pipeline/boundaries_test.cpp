@@ -1,10 +1,12 @@
 // What passes between stages may be of another shape and dtype at each cut, and only stages that
 // read the batch are given one.
 #include <fmt/core.h>
+#include <gtest/gtest.h>
 
 #include <map>
 #include <mutex>
 
+#include "autograd/record.h"
 #include "nn/embedding.h"
 #include "nn/linear.h"
 #include "nn/sequence.h"
@@ -17,9 +19,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::expect_error;
-using test::filled;
-using test::values;
+using namespace test;
 
 constexpr int64_t samples = 3;
 constexpr double seed = 0.25;
@@ -154,7 +154,7 @@ void on_all(int micros,
             const std::function<void(const Schedule& schedule, const PipelineShape& shape)>& body) {
   for (auto& name : schedule_names())
     for (int stages = 1; stages <= 4; ++stages)
-      for (int chunks : test::chunks_of(name, 2)) {
+      for (int chunks : chunks_of(name, 2)) {
         SCOPED_TRACE(fmt::format("{}, {} stages, {} chunks", name, stages, chunks));
         Schedule schedule = schedule_named(name);
         body(schedule, {stages, chunks, micros, schedule.placement});
@@ -215,10 +215,30 @@ TEST(BoundariesTest, ThereIsOneForEachCut) {
                  {"3 boundaries; expected one, or one for each of the 2 cuts"});
     expect_error([&] { make({}); }, {"0 boundaries"});
     other[1].dtype = f16;
-    expect_error([&] { make(world.rank() == 2 ? other : right); },
-                 {"stage 2 has 1 chunk and sends [3, 2, 3] f32 [3, 5] f16",
-                  "stage 0 has 1 chunk and sends [3, 2, 3] f32 [3, 5] f64"},
-                 Exit::config);
+    expect_config_error([&] { make(world.rank() == 2 ? other : right); },
+                        {"stage 2 has 1 chunk and sends [3, 2, 3] f32 [3, 5] f16",
+                         "stage 0 has 1 chunk and sends [3, 2, 3] f32 [3, 5] f64"});
+  });
+}
+
+// So that a loss can make its gradient in forward.
+TEST(PipelineTest, TheLastLayerIsToldWhatBackwardStartsFrom) {
+  run_ranks(1, [&](Communicator& world) {
+    Mesh mesh(world, {});
+    Tensor w = full({2}, 1, f32, cpu);
+    require_grad(w);
+    int right = 0;
+    auto run = [&](const Tensor&, const nn::Batch& b) {
+      return record("last", full({}, 2, f32, cpu), {w},
+                    [&right, told = b.loss.seed](const Tensor& dy) {
+                      EXPECT_EQ(dy.item(), 0.5);
+                      right += told.defined() && told.data() == dy.data();
+                      return Tensors{full({2}, 1, f32, cpu)};
+                    });
+    };
+    Pipeline pipeline(mesh, {{{"last", {}, run}}}, {});
+    pipeline.train({.micros = 2, .batch = [](int) { return nn::Batch{}; }, .seed = 0.5});
+    EXPECT_EQ(right, 2);
   });
 }
 

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <mutex>
 
@@ -10,7 +11,9 @@
 #include "parallel/pipeline/simulate.h"
 #include "parallel/pipeline/synthesis/synthesis.h"
 #include "tests/support/link_comm.h"
+#include "tests/support/overlay.h"
 #include "tests/support/slow_layer.h"
+#include "tests/support/timed_pipeline.h"
 
 namespace triax::parallel {
 namespace {
@@ -94,6 +97,52 @@ TEST(BubbleTest, SendsGoOnBesideComputation) {
       return *std::max_element(of.begin(), of.end());
     });
     EXPECT_LE(got, most) << "expected about " << expected;
+  }
+}
+
+// The executor takes as long as the simulation says. bench/pipeline.cpp measures more stages.
+
+double apart(const test::TimedPipeline& pipeline) {
+  return test::least(0.02, [&] { return std::abs(test::longer_than_simulated(pipeline)); });
+}
+
+TEST(Executor, TakesAsLongAsTheSimulation) {
+  for (int stages : {2, 5})
+    for (auto& name : schedule_names())
+      EXPECT_LE(apart(test::TimedPipeline::equal(name, stages, 0.02)), 0.02)
+          << name << " on " << stages;
+}
+
+// Stages are unequal, so that the order of what they do matters.
+TEST(Executor, AlsoOfASynthesizedSchedule) {
+  PipelineShape shape{4, 1, 8};
+  StageTimes times(4, {1, 1.2, 0.8, 0.1});
+  times[2] = {1.5, 1.5, 1, 0.1};
+  Budget budget{.cap = std::vector<double>(4, 6), .hold = 0.5, .tries = 200};
+  auto found = synthesize(shape, times, budget, 1);
+  for (auto& built_in : {zb_h1, zb_2p})
+    ASSERT_LT(found.cost, cost_of(simulate(lists_of(built_in, shape), shape, times), {}));
+  ScheduleFile file{shape, times, budget, found.cost, found.bound, found.lists};
+  EXPECT_LE(apart(test::TimedPipeline::of(file, 0.06)), 0.02);
+}
+
+// What scripts/overlay.py makes of the trace of a step. What it reads and refuses is tested in
+// tests/scripts/overlay_test.py.
+
+// Stages sleep where others compute, so that 8 of them need no 8 cores.
+TEST(Overlay, OfStagesThatSleepIsWithinFivePercent) {
+  struct Case {
+    const char* schedule;
+    int stages;
+  };
+  for (auto [name, stages] : {Case{"1f1b", 2}, {"zb-v", 4}, {"zb-h1", 8}}) {
+    auto differs = [&] {
+      auto o = test::overlay_of_step(name, stages, 0.01);
+      EXPECT_GT(o.simulated, 0);
+      EXPECT_LE(o.measured, o.whole);
+      return std::max(std::abs(o.measured / o.simulated - 1), std::abs(o.clock / o.measured - 1));
+    };
+    EXPECT_LE(test::least(0.05, differs), 0.05) << name;
   }
 }
 

@@ -12,7 +12,7 @@ namespace triax::parallel {
 namespace {
 
 using Counts = std::vector<int64_t>;
-using test::expect_error;
+using namespace test;
 
 std::vector<double> equal(int items, double cost = 1) {
   return std::vector<double>(size_t(items), cost);
@@ -170,7 +170,7 @@ TEST(Placement, AsGiven) {
 TEST(Placement, RefusedWithOneThatWouldDo) {
   PipelineShape four{.stages = 4}, chunked{.stages = 4, .chunks = 2};
   auto refused = [](const std::string& text, const PipelineShape& s, const std::string& what) {
-    expect_error([&] { parse_placement(text, s, 12); }, {what}, Exit::config);
+    expect_config_error([&] { parse_placement(text, s, 12); }, {what});
   };
   std::string rest =
       "; expected 4 counts (4 stages x 1 chunks) that add up to 12 blocks, such as --placement "

@@ -18,9 +18,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::error_of;
-using test::expect_error;
-using test::values;
+using namespace test;
 
 constexpr int64_t rows = 3, width = 4;
 constexpr double seed = 0.25;
@@ -163,10 +161,10 @@ TEST(PipelineTest, AnyScheduleHasTheGradientsOfThePlainModel) {
     Outcome expected = plain(micros);
     for (auto& name : schedule_names())
       for (int stages = 1; stages <= 4; ++stages)
-        for (int chunks : test::chunks_of(name, 3)) {
+        for (int chunks : chunks_of(name, 3)) {
           auto schedule = schedule_named(name);
           PipelineShape shape{stages, chunks, micros, schedule.placement};
-          SCOPED_TRACE((test::Case{name, shape}.str()));
+          SCOPED_TRACE((Case{name, shape}.str()));
           Outcome got = train(schedule, shape, even(shape.virtual_stages()));
           expect_equal(got, expected);
           EXPECT_EQ(got.peaks, check_schedule(schedule, shape));
@@ -223,7 +221,7 @@ TEST(PipelineTest, RefusesAWrongSchedule) {
   Outcome got = on_stages(one_f_one_b, shape, {3, 4}, [&](Stage s) {
     auto refused = [&](const Schedule& schedule, const char* words) {
       Pipeline other(s.mesh, s.chunks, with(schedule));
-      expect_error([&] { other.train(s.run); }, {words}, Exit::config);
+      expect_config_error([&] { other.train(s.run); }, {words});
     };
     refused(early, "stage 1, position 0: backward of micro-batch 0, chunk 0 before its forward");
     refused(crossed, "but it is the activation of micro-batch 0 from virtual stage 0 to 1");
@@ -255,7 +253,7 @@ TEST(PipelineTest, StagesMustAgreeBeforeTheyStart) {
       bool odd = world.rank() == 1;
       auto layers = layers_of_stage(net.layers(), {3, 2, 2}, {3, 1, 1}, world.rank());
       if (odd) layers.resize(chunks);
-      expect_error([&] { Pipeline(mesh, layers, odd ? other : options); }, words, Exit::config);
+      expect_config_error([&] { Pipeline(mesh, layers, odd ? other : options); }, words);
     });
 }
 
@@ -264,9 +262,8 @@ TEST(PipelineTest, PlacementsMustFit) {
   auto words = [&](std::vector<int64_t> counts) {
     return error_of([&] { layers_of_stage(net.layers(), counts, {2, 1, 1}, 0); });
   };
-  EXPECT_NE(words({3, 3}).find("6 layers placed on 2 virtual stages; expected 7 layers on 2"),
-            std::string::npos);
-  EXPECT_NE(words({3, 3, 1}).find("7 layers placed on 3 virtual stages"), std::string::npos);
+  EXPECT_TRUE(says(words({3, 3}), "6 layers placed on 2 virtual stages; expected 7 layers on 2"));
+  EXPECT_TRUE(says(words({3, 3, 1}), "7 layers placed on 3 virtual stages"));
 }
 
 /// Stage `at` of three returns `y` from its last layer: training ends with these words.
@@ -281,7 +278,7 @@ void expect_refused(int at, const Tensor& y, const std::string& words) {
       Pipeline(mesh, chunks, options).train({.micros = 2, .batch = batch});
     });
   };
-  expect_error(work, {words, "all batches must have one shape: pad"}, Exit::data);
+  expect_data_error(work, {words, "all batches must have one shape: pad"});
 }
 
 TEST(PipelineTest, WhatIsSentHasTheAgreedShapeAndDtype) {
@@ -295,11 +292,11 @@ TEST(PipelineTest, WhatIsSentHasTheAgreedShapeAndDtype) {
 
 // A stage that has nothing to give to the next.
 TEST(PipelineTest, TheFirstStageNeedsALayer) {
-  expect_error(
+  expect_config_error(
       [] {
         train(one_f_one_b, {2, 1, 1}, {0, 7});
       },
-      {"pipeline: the first stage has no layers"}, Exit::config);
+      {"pipeline: the first stage has no layers"});
 }
 
 // correctness 29. Forward only, between two steps of training, with other numbers of micro-batches.

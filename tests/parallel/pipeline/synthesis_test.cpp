@@ -276,8 +276,8 @@ TEST(Synthesis, MemoryByHand) {
 
 TEST(Synthesis, RefusesWhatNoScheduleCanHave) {
   auto refused = [](const PipelineShape& shape, Durations each, Budget memory, const char* what) {
-    test::expect_error([&] { synthesize(shape, equal_stages(shape, each), memory, 1); }, {what},
-                       Exit::config);
+    test::expect_config_error([&] { synthesize(shape, equal_stages(shape, each), memory, 1); },
+                              {what});
   };
   PipelineShape shape{.stages = 2, .micros = 4};
   refused({.stages = 2, .chunks = 2, .micros = 4}, {}, budget(2, 1),
@@ -288,8 +288,8 @@ TEST(Synthesis, RefusesWhatNoScheduleCanHave) {
   refused(shape, {}, budget(2, 0.4), "memory for 0.8 activations; expected for 1 to 1e9");
   refused(shape, {}, budget(3, 1), "memory of 3 stages; expected of 2");
   refused(shape, {}, budget(2, 1, 1e4), "hold 10000; expected 0 to 1000");
-  test::expect_error([&] { synthesize(shape, StageTimes(3), budget(2, 1), 1); },
-                     {"times of 3 stages and chunks; expected 2"}, Exit::config);
+  test::expect_config_error([&] { synthesize(shape, StageTimes(3), budget(2, 1), 1); },
+                            {"times of 3 stages and chunks; expected 2"});
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ TEST(Hardware, RefusesWhatIsMissingOrWrong) {
   std::string path = directory / "mine.toml", good = hardware_file(hardware_named("h100"));
   auto refused = [&](const std::string& text, const std::vector<std::string>& words) {
     test::write_bytes(path, text);
-    test::expect_error([&] { (void)hardware_named(path); }, words, Exit::config);
+    test::expect_config_error([&] { (void)hardware_named(path); }, words);
   };
   auto with = [&](const std::string& key, const std::string& value) {
     size_t begin = good.find("\n" + key + " = ") + 1;
@@ -54,8 +54,8 @@ TEST(Hardware, RefusesWhatIsMissingOrWrong) {
                                                                         {"latency", "100"}})
     refused(with(key, in_other_units), {"mine.toml:", key, in_other_units});
   refused(with("link", "900"), {"expected a number of BYTES/S, 1000000 or more"});
-  test::expect_error([] { (void)hardware_named("h900"); }, {"h900", "a100, cpu, h100, h200"},
-                     Exit::config);
+  test::expect_config_error([] { (void)hardware_named("h900"); },
+                            {"h900", "a100, cpu, h100, h200"});
 }
 
 // Rings leave a node through the cards of all members that they have there.

@@ -3,8 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include "parallel/pipeline/simulate.h"
+#include "parallel/plan/kept.h"
 #include "parallel/plan/plan.h"
+#include "parallel/plan/step_time.h"
 #include "tests/support/conv_net.h"
+#include "tests/support/tiny_task.h"
 
 namespace triax::parallel {
 namespace {
@@ -101,6 +105,152 @@ TEST(Plan, LeavesOutWhereRanksCannotShareWhatBlockSplitKeeps) {
   EXPECT_EQ(found.all[0].options.step.mesh.tp, 2);
   EXPECT_EQ(found.refusals[1].find("layer b: recompute=block-split: tp=3"), 0u)
       << found.refusals[1];
+}
+
+// What schedules keep, and how long it takes until they keep no more.
+
+StepOptions options(const std::string& schedule, int stages, int64_t micros) {
+  StepOptions o;
+  o.mesh = {.dp = 1, .pp = stages, .tp = 1};
+  o.schedule = schedule, o.chunks = schedule_named(schedule).chunks;
+  o.micro_batch = 1, o.global_batch = micros;
+  return o;
+}
+
+TEST(Kept, CountsUntilBothGradientsAreThere) {
+  PipelineShape shape{.stages = 4, .chunks = 1, .micros = 20};
+  for (int s = 0; s < 4; ++s) {
+    EXPECT_EQ(most_kept(one_f_one_b(shape, s)), (Kept{4 - s, 4 - s}));
+    EXPECT_EQ(most_kept(gpipe(shape, s)), (Kept{20, 20}));
+    EXPECT_EQ(most_kept(zb_h1(shape, s)).held, 4) << s;
+  }
+  for (int s = 0; s < 4; ++s) {
+    Kept twice = most_kept(zb_2p(shape, s));
+    EXPECT_EQ(twice.live, 7 - 2 * s);
+    EXPECT_EQ(twice.held, 7 + 2 * s);
+  }
+}
+
+TEST(Kept, FilledAStageKeepsWhatAllMicroBatchesKeep) {
+  for (auto& schedule : schedule_names())
+    for (int stages : {1, 2, 4, 7}) {
+      if (stages == 1 && schedule_named(schedule).chunks > 1) continue;
+      StepOptions o = options(schedule, stages, 20 * stages);
+      for (int s = 0; s < stages; ++s) {
+        PipelineShape whole = o.pipeline(), few = whole;
+        few.micros = int(filling(o, s));
+        auto& lists = o.schedules.at(schedule);
+        EXPECT_EQ(most_kept(lists(few, s)), most_kept(lists(whole, s)))
+            << schedule << " on " << stages << ", stage " << s;
+        EXPECT_EQ(few.micros == whole.micros, schedule == "gpipe") << schedule << ' ' << few.micros;
+      }
+    }
+}
+
+/// A plan simulates fewer micro-batches than a step has, where further ones change nothing.
+TEST(Kept, APlanSeesTheBubbleOfAllMicroBatches) {
+  Task task = test::task_of();
+  Hardware hardware = hardware_named("cpu");
+  StepTimes times(task, hardware);
+  for (auto& schedule : schedule_names())
+    for (int stages : {2, 3, 8})
+      for (int micros : {4 * stages + 1, 5 * stages + 1, 20 * stages, 21 * stages - 1}) {
+        StepOptions o = options(schedule, stages, micros);
+        SCOPED_TRACE(fmt::format("{}: {} stages, {} micro-batches", schedule, stages, micros));
+        PipelineShape whole = o.pipeline();
+        double third = 1. / 3 / o.chunks;
+        auto lists = lists_of(o.schedules.at(schedule), whole);
+        const Bubble& seen = times.bubble(o);
+        for (size_t s = 0; s < lists.size(); ++s) EXPECT_EQ(seen.kept[s], most_kept(lists[s])) << s;
+        EXPECT_NEAR(seen.idle, simulate(lists, whole, {third, third, third, 0}).time - micros,
+                    1e-6);
+      }
+}
+
+TEST(Kept, APlanOfMillionsOfMicroBatchesSimulatesFew) {
+  Task task = test::task_of();
+  Hardware hardware = hardware_named("cpu");
+  StepTimes times(task, hardware);
+  for (auto& schedule : schedule_names()) {
+    const Bubble& seen = times.bubble(options(schedule, 8, 100'000'001));
+    EXPECT_EQ(seen.kept[0].live > 100, schedule == "gpipe") << schedule;
+  }
+  EXPECT_EQ(times.bubble(options("gpipe", 8, 100'000'001)).kept[7],
+            (Kept{100'000'001, 100'000'001}));
+}
+
+TEST(Kept, OfSchedulesOfAProgramAndOfFilesNothingIsKnown) {
+  StepOptions o = options("1f1b", 4, 80);
+  EXPECT_TRUE(is_built_in(o));
+  EXPECT_EQ(filling(o, 0), 6);
+  o.schedules["mine"] = one_f_one_b, o.schedule = "mine";
+  EXPECT_FALSE(is_built_in(o));
+  EXPECT_EQ(filling(o, 0), 80);
+}
+
+// What a step is predicted to take where kernels are short.
+
+StepTime of(const Hardware& hardware) {
+  Task task = test::task_of();
+  StepOptions o;
+  o.mesh = {.dp = 1, .pp = 1, .tp = 2};
+  o.chunks = 1, o.micro_batch = o.global_batch = 4;
+  return StepTimes(task, hardware)(o);
+}
+
+TEST(StepTimes, OfGpusAreAtLeastTheHostsAndHideCollectivesBehindThem) {
+  Hardware h = hardware_named("h100");
+  h.launch = 0;
+  StepTime quick = of(h);
+  EXPECT_GT(quick.tensor, 0);
+  h.launch = h.kernel_start;  // both matter
+  StepTime both = of(h);
+  EXPECT_GT(both.compute, 1.1 * quick.compute);
+  EXPECT_LT(both.compute, 2 * quick.compute);
+  EXPECT_LT(both.tensor, quick.tensor);
+  EXPECT_GT(both.tensor, 0.1 * quick.tensor);
+  h.launch = 1e3 * h.kernel_start;
+  StepTime slow = of(h);
+  EXPECT_NEAR(slow.compute / 1e3, quick.compute, 0.05 * quick.compute) << "starts, and little else";
+  EXPECT_LT(slow.tensor, 1e-6 * quick.tensor);
+}
+
+TEST(StepTimes, OfCpusHideNothing) {
+  Hardware h = hardware_named("cpu");
+  StepTime quick = of(h);
+  h.launch = 1e3 * h.kernel_start;
+  StepTime slow = of(h);
+  EXPECT_GT(slow.compute, 100 * quick.compute);
+  EXPECT_EQ(slow.tensor, quick.tensor);
+}
+
+/// The head alone is trained. On a CPU nothing hides behind anything.
+TEST(StepTimes, WhatIsFrozenIsNeitherUpdatedNorReduced) {
+  Task task = test::task_of();
+  Hardware h = hardware_named("cpu");
+  h.latency = 0;
+  StepTimes times(task, h);
+  StepOptions o;
+  o.mesh = {.dp = 2, .pp = 1, .tp = 1};
+  o.chunks = 1, o.micro_batch = 8, o.global_batch = 16;
+  for (int zero : {0, 1, 2, 3}) {
+    SCOPED_TRACE(zero);
+    o.zero = Zero(zero), o.groups = "";
+    StepTime all = times(o);
+    o.groups = "head.*:lr=1; *:frozen";
+    StepTime head = times(o);
+    double part = 64 / double(times.parameters(o)[0].all);  // head: 4 x 16
+    EXPECT_EQ(times.parameters(o)[0].trained, 64);
+    EXPECT_NEAR(head.update, part * all.update, 1e-9 * all.update);
+    double sums = zero == 3 ? (2 + part) / 3 : part;  // of weights, twice, and of gradients
+    EXPECT_NEAR(head.data, sums * all.data, 1e-9 * all.data);
+    EXPECT_LT(head.compute, all.compute);
+  }
+  h.latency = 1;  // of 4 layers, the first of which has no parameters: a ring for each use
+  o.zero = Zero::parameters;
+  EXPECT_NEAR(times(o).data, 2 * 4 + 1, 0.5);
+  o.zero = Zero::off;
+  EXPECT_NEAR(times(o).data, 1, 0.5);
 }
 
 }  // namespace

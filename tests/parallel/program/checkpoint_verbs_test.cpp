@@ -12,12 +12,12 @@
 namespace triax::parallel {
 namespace {
 
-using test::says;
+using namespace test;
 
 class CheckpointVerbs : public testing::Test {
  protected:
-  CheckpointVerbs() : options_{.name = "tiny", .what = "A test.", .train = test::tiny_options()} {
-    options_.task = [] { return test::task_of(); };
+  CheckpointVerbs() : options_{.name = "tiny", .what = "A test.", .train = tiny_options()} {
+    options_.task = [] { return task_of(); };
     ::setenv("COLUMNS", "80", 1);
   }
   ~CheckpointVerbs() override { ::unsetenv("COLUMNS"); }
@@ -27,16 +27,16 @@ class CheckpointVerbs : public testing::Test {
     std::vector<std::string> words = {"tiny",     "train", "--steps", "2",
                                       "--warmup", "0",     "--out",   dir_ / name};
     words.insert(words.end(), flags.begin(), flags.end());
-    test::Said said = test::said_by(options_, words);
+    Said said = said_by(options_, words);
     EXPECT_EQ(said.code, 0) << said.err;
     return dir_ / name;
   }
-  test::Said checkpoint(std::vector<std::string> words) {
+  Said checkpoint(std::vector<std::string> words) {
     words.insert(words.begin(), {"tiny", "checkpoint"});
-    return test::said_by(options_, words);
+    return said_by(options_, words);
   }
 
-  test::TemporaryDirectory dir_;
+  TemporaryDirectory dir_;
   ProgramOptions options_;
 };
 
@@ -44,7 +44,7 @@ const std::vector<std::string> four = {"--comm", "threads", "--ranks", "4",     
                                        "2",      "--tp",    "2",       "--zero", "1"};
 
 TEST_F(CheckpointVerbs, InspectSaysWhatIsThere) {
-  test::Said said = checkpoint({"inspect", run("four", four)});
+  Said said = checkpoint({"inspect", run("four", four)});
   EXPECT_EQ(said.code, 0) << said.err;
   EXPECT_TRUE(says(said.out, "four/step-2: step 2\n"));
   EXPECT_TRUE(says(said.out, "mesh of dp 2 x pp 1 x tp 2, ZeRO 1, schedule 1f1b\n"));
@@ -57,7 +57,7 @@ TEST_F(CheckpointVerbs, InspectSaysWhatIsThere) {
 
 TEST_F(CheckpointVerbs, LinesFitTheTerminal) {
   ::setenv("COLUMNS", "50", 1);
-  test::Said said = checkpoint({"inspect", run("one")});
+  Said said = checkpoint({"inspect", run("one")});
   std::istringstream lines(said.out);
   for (std::string line; std::getline(lines, line);)
     EXPECT_LE(line.size(), std::max<size_t>(50, dir_.path().size() + 30)) << line;
@@ -74,7 +74,7 @@ TEST_F(CheckpointVerbs, VerifyReadsEveryByte) {
     bytes.seekp(std::streamoff(size - 1));
     bytes.put(char(last ^ 1));
   }
-  test::Said said = checkpoint({"verify", step});
+  Said said = checkpoint({"verify", step});
   EXPECT_EQ(said.code, int(Exit::data));
   EXPECT_TRUE(says(said.err, step + " is damaged: rank0.safetensors, tensor "));
   EXPECT_TRUE(says(said.err, ", checksum differs"));
@@ -84,7 +84,7 @@ TEST_F(CheckpointVerbs, VerifyReadsEveryByte) {
 TEST_F(CheckpointVerbs, FilesThatAreCutOrMissing) {
   std::string step = run("one") + "/step-2", file = step + "/rank0.safetensors";
   std::filesystem::resize_file(file, 1000);
-  test::Said said = checkpoint({"verify", step});
+  Said said = checkpoint({"verify", step});
   EXPECT_EQ(said.code, int(Exit::data));
   EXPECT_TRUE(says(said.err, "rank0.safetensors, 1000 bytes; expected "));
   std::filesystem::remove(file);
@@ -104,7 +104,7 @@ TEST_F(CheckpointVerbs, DirectoriesThatAreNone) {
   std::ofstream(dir_ / "folder/file") << "x";
   for (const char* verb : {"inspect", "verify"}) {
     EXPECT_EQ(checkpoint({verb, dir_ / "nowhere"}).code, int(Exit::not_found)) << verb;
-    test::Said said = checkpoint({verb, dir_ / "folder"});
+    Said said = checkpoint({verb, dir_ / "folder"});
     EXPECT_EQ(said.code, int(Exit::data)) << verb;
     EXPECT_TRUE(says(said.err, "folder: this is not a checkpoint: it has no manifest.json"));
   }
@@ -112,7 +112,7 @@ TEST_F(CheckpointVerbs, DirectoriesThatAreNone) {
 
 TEST_F(CheckpointVerbs, WordsThatAreMissing) {
   auto refuses = [&](std::vector<std::string> words, const std::string& why) {
-    test::Said said = checkpoint(std::move(words));
+    Said said = checkpoint(std::move(words));
     EXPECT_EQ(said.code, int(Exit::usage));
     EXPECT_TRUE(says(said.err, why));
   };
@@ -126,6 +126,24 @@ TEST_F(CheckpointVerbs, WordsThatAreMissing) {
   refuses({"verify", "a", "b"}, "`b` is no flag");
   EXPECT_TRUE(
       says(checkpoint({"verify", "--help"}).out, "Usage: tiny checkpoint verify DIR [-h]\n"));
+}
+
+// What a run's settings.txt says beyond its settings.
+
+TEST(SettingsFile, KnowsTheWorkOfAModel) {
+  test::TemporaryDirectory dir;
+  ProgramOptions options{.name = "tiny", .what = "A test.", .train = test::tiny_options()};
+  options.task = [] { return test::task_of(); };
+  // Two blocks of 16 x 32 and 32 x 16, a head of 4 x 16: 6 for each weight and sample.
+  std::string flop = fmt::format("model FLOP per step = {}\n", 32 * (2 * 1024 + 64) * 6);
+  for (std::string ranks : {"1", "4"}) {
+    std::string axis = ranks == "1" ? "1" : "2";
+    ASSERT_EQ(test::call(options, {"tiny", "train", "--steps", "1", "--warmup", "0", "--comm",
+                                   "threads", "--ranks", ranks, "--dp", axis, "--tp", axis,
+                                   "--global-batch", "32", "--out", dir / ranks}),
+              0);
+    EXPECT_TRUE(test::says(test::read_bytes(dir / ranks + "/settings.txt"), flop)) << ranks;
+  }
 }
 
 }  // namespace

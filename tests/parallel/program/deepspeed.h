@@ -26,6 +26,11 @@ class DeepSpeedFixture : public testing::Test {
     return message;
   }
 
+  /// `text` is refused with this message, which begins with the file's name.
+  void refuses(const std::string& text, const std::string& message) {
+    EXPECT_EQ(refused(text), "ds.json" + message);
+  }
+
   TemporaryDirectory dir_;
   parallel::TrainOptions o_;
   int64_t dp_ = 2;

@@ -1,11 +1,21 @@
 // DeepSpeed's JSON: its batch, who wins over whom, and files that are none.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "core/error.h"
+#include "core/io/json.h"
+#include "parallel/program/deepspeed/reader.h"
 #include "tests/parallel/program/deepspeed.h"
 
 namespace triax::parallel {
 namespace {
 
-using test::says;
-using DeepSpeedBatch = test::DeepSpeedFixture;
+using namespace test;
+using DeepSpeedBatch = DeepSpeedFixture;
+using nlohmann::json;
 
 TEST_F(DeepSpeedBatch, TheBatchEquation) {
   auto batch = [&](const std::string& total, const std::string& micro, const std::string& steps) {
@@ -31,19 +41,18 @@ TEST_F(DeepSpeedBatch, TheBatchEquation) {
   EXPECT_EQ(sizes(batch("48", "\"auto\"", "\"auto\"")), Sizes(24, 48));
   EXPECT_EQ(sizes(batch("", "4", "")), Sizes(4, 0));
   EXPECT_EQ(sizes(batch("", "", "3")), Sizes(12, 72));
-  EXPECT_EQ(refused(batch("50", "4", "6")),
-            "ds.json: train_batch_size is 50; expected train_micro_batch_size_per_gpu 4 x "
-            "gradient_accumulation_steps 6 x dp 2 = 48\n"
-            "  Leave one of the three out: it follows from the others.");
-  EXPECT_EQ(refused(batch("49", "", "")),
-            "ds.json: train_batch_size is 49; expected a multiple of gradient_accumulation_steps 1 "
-            "x dp 2");
-  EXPECT_EQ(refused(batch("4.5", "", "")),
-            "ds.json: train_batch_size is 4.5; expected a whole number, 1 or more, or \"auto\"");
-  EXPECT_EQ(
-      refused(batch("", "2147483647", "2147483647")),
-      "ds.json: gradient_accumulation_steps: `9223372028264841216`; expected a whole number in "
-      "[0, 2147483647]");
+  refuses(batch("50", "4", "6"),
+          ": train_batch_size is 50; expected train_micro_batch_size_per_gpu 4 x "
+          "gradient_accumulation_steps 6 x dp 2 = 48\n"
+          "  Leave one of the three out: it follows from the others.");
+  refuses(batch("49", "", ""),
+          ": train_batch_size is 49; expected a multiple of gradient_accumulation_steps 1 "
+          "x dp 2");
+  refuses(batch("4.5", "", ""),
+          ": train_batch_size is 4.5; expected a whole number, 1 or more, or \"auto\"");
+  refuses(batch("", "2147483647", "2147483647"),
+          ": gradient_accumulation_steps: `9223372028264841216`; expected a whole number in "
+          "[0, 2147483647]");
 }
 
 TEST_F(DeepSpeedBatch, FlagsWin) {
@@ -69,11 +78,11 @@ TEST_F(DeepSpeedBatch, WhatIsOffMayStay) {
        {"amp.enabled", "amp.opt_level", "prescale_gradients", "gradient_predivide_factor",
         "flops_profiler.enabled", "flops_profiler.top_modules", "zero_optimization: it is empty"})
     EXPECT_TRUE(says(notes, key));
-  EXPECT_EQ(refused(R"({"amp": {"enabled": true}})"),
-            "ds.json: amp.enabled is true; expected false: triax has no amp");
-  EXPECT_EQ(refused(R"({"gradient_predivide_factor": 2})"),
-            "ds.json: gradient_predivide_factor is 2; expected 1: gradients are divided after "
-            "their sum");
+  refuses(R"({"amp": {"enabled": true}})",
+          ": amp.enabled is true; expected false: triax has no amp");
+  refuses(R"({"gradient_predivide_factor": 2})",
+          ": gradient_predivide_factor is 2; expected 1: gradients are divided after "
+          "their sum");
 }
 
 TEST_F(DeepSpeedBatch, DtypeOfReductions) {
@@ -85,24 +94,23 @@ TEST_F(DeepSpeedBatch, DtypeOfReductions) {
 }
 
 TEST_F(DeepSpeedBatch, KeysThatNobodyKnows) {
-  EXPECT_EQ(refused(R"({"zero_optimization": {"stagee": 2}})"),
-            "ds.json: unknown key `zero_optimization.stagee`; the nearest is "
-            "`zero_optimization.stage`");
-  EXPECT_EQ(refused(R"({"sky": 2})"),
-            "ds.json: unknown key `sky`; triax has nothing for it: leave it out");
+  refuses(R"({"zero_optimization": {"stagee": 2}})",
+          ": unknown key `zero_optimization.stagee`; the nearest is "
+          "`zero_optimization.stage`");
+  refuses(R"({"sky": 2})", ": unknown key `sky`; triax has nothing for it: leave it out");
 }
 
 TEST_F(DeepSpeedBatch, AllThatIsWrongIsSaidAtOnce) {
-  EXPECT_EQ(refused(R"({"sky": 2, "fp16": {"enabled": 1}, "optimizer": {"type": "Lamb", "params":
+  refuses(R"({"sky": 2, "fp16": {"enabled": 1}, "optimizer": {"type": "Lamb", "params":
       {"lr": 1, "betas": [0.9, 0.99]}}, "gradient_clipping": "much", "amp": {"enabled": true},
-      "zero_optimization": {"stagee": 2}})"),
-            "ds.json: amp.enabled is true; expected false: triax has no amp\n"
-            "ds.json: fp16.enabled is 1; expected true, false or \"auto\"\n"
-            "ds.json: optimizer.type is Lamb; expected AdamW, Adam, Lion or Muon\n"
-            "ds.json: unknown key `sky`; triax has nothing for it: leave it out\n"
-            "ds.json: unknown key `zero_optimization.stagee`; the nearest is "
-            "`zero_optimization.stage`\n"
-            "ds.json: gradient_clipping: `\"much\"`; expected a number, 0 or more");
+      "zero_optimization": {"stagee": 2}})",
+          ": amp.enabled is true; expected false: triax has no amp\n"
+          "ds.json: fp16.enabled is 1; expected true, false or \"auto\"\n"
+          "ds.json: optimizer.type is Lamb; expected AdamW, Adam, Lion or Muon\n"
+          "ds.json: unknown key `sky`; triax has nothing for it: leave it out\n"
+          "ds.json: unknown key `zero_optimization.stagee`; the nearest is "
+          "`zero_optimization.stage`\n"
+          "ds.json: gradient_clipping: `\"much\"`; expected a number, 0 or more");
 }
 
 TEST_F(DeepSpeedBatch, OldForms) {
@@ -117,23 +125,22 @@ TEST_F(DeepSpeedBatch, OldForms) {
   for (const char* key : {"activation_checkpointing", "wandb", "amp", "optimizer"})
     EXPECT_TRUE(
         says(apply(fmt::format(R"({{"{}": false}})", key)), fmt::format("no effect: {}", key)));
-  EXPECT_EQ(refused(R"({"amp": true})"),
-            "ds.json: amp.enabled is true; expected false: triax has no amp");
-  EXPECT_EQ(refused(R"({"activation_checkpointing": true})"),
-            "ds.json: activation_checkpointing is true; expected a block: "
-            "\"activation_checkpointing\": {\"partition_activations\": ...}");
-  EXPECT_EQ(refused(R"({"zero_optimization": 2})"),
-            "ds.json: zero_optimization is 2; expected a block: \"zero_optimization\": {\"stage\": "
-            "...}");
+  refuses(R"({"amp": true})", ": amp.enabled is true; expected false: triax has no amp");
+  refuses(R"({"activation_checkpointing": true})",
+          ": activation_checkpointing is true; expected a block: "
+          "\"activation_checkpointing\": {\"partition_activations\": ...}");
+  refuses(R"({"zero_optimization": 2})",
+          ": zero_optimization is 2; expected a block: \"zero_optimization\": {\"stage\": "
+          "...}");
   for (const char* value : {"\"cpu\"", "true", "1"})
     EXPECT_EQ(
         refused(fmt::format(R"({{"zero_optimization": {{"offload_optimizer": {}}}}})", value)),
         fmt::format("ds.json: zero_optimization.offload_optimizer is {}; expected a block: "
                     "\"offload_optimizer\": {{\"device\": ...}}",
                     value));
-  EXPECT_EQ(refused(R"({"zero_optimization": {"cpu_offload": true}})"),
-            "ds.json: zero_optimization.cpu_offload is true; expected false: write "
-            "offload_optimizer: {\"device\": \"cpu\"}");
+  refuses(R"({"zero_optimization": {"cpu_offload": true}})",
+          ": zero_optimization.cpu_offload is true; expected false: write "
+          "offload_optimizer: {\"device\": \"cpu\"}");
 }
 
 TEST_F(DeepSpeedBatch, NumbersInQuotesAreNumbers) {
@@ -152,8 +159,8 @@ TEST_F(DeepSpeedBatch, NumbersInQuotesAreNumbers) {
   for (const char* value : {"\"nan\"", "\"inf\"", "\"1.0 \"", "\"\"", "true"})
     EXPECT_TRUE(says(refused(fmt::format(R"({{"gradient_clipping": {}}})", value)),
                      fmt::format("gradient_clipping: `{}`; expected a number", value)));
-  EXPECT_EQ(refused(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": 5}}})"),
-            "ds.json: zero_optimization.offload_param.device is 5; expected a string");
+  refuses(R"({"zero_optimization": {"stage": 3, "offload_param": {"device": 5}}})",
+          ": zero_optimization.offload_param.device is 5; expected a string");
 }
 
 TEST_F(DeepSpeedBatch, EventFilesAsTheJsonSays) {
@@ -198,38 +205,58 @@ TEST_F(DeepSpeedBatch, FilesThatAreNone) {
   const std::string cure =
       "\n  --deepspeed reads DeepSpeed's JSON, with the liberties of Hjson; TOML is read by "
       "--config FILE.";
-  EXPECT_EQ(refused("steps = 3\n"),
-            "ds.json, line 1: `steps = 3`; expected a key and a colon" + cure);
-  EXPECT_EQ(refused("// one\n{\n  a: 1,\n  type: AdamW }\n"),
-            "ds.json, line 5: the text ends in the braces of line 2; expected }. A string without "
-            "quotes takes the rest of its line" +
-                cure);
-  EXPECT_EQ(refused("{\n  \"a\": 1\n  b = 2\n}\n"),
-            "ds.json, line 3: `b = 2`; expected a key and a colon" + cure);
-  EXPECT_EQ(refused("{\r\n\"a\": [1,\r\n2,,]}"), "ds.json, line 3: `,`; expected a value" + cure);
-  EXPECT_EQ(refused("/*\n*/{\n\"a\": \"\\ud800\"}"), "ds.json, not JSON at byte 15, line 3" + cure);
-  EXPECT_EQ(refused(std::string("{\n\"a\": \"\xFF\"}")),
-            "ds.json, line 2: a string is not UTF-8" + cure);
+  refuses("steps = 3\n", ", line 1: `steps = 3`; expected a key and a colon" + cure);
+  refuses("// one\n{\n  a: 1,\n  type: AdamW }\n",
+          ", line 5: the text ends in the braces of line 2; expected }. A string without "
+          "quotes takes the rest of its line" +
+              cure);
+  refuses("{\n  \"a\": 1\n  b = 2\n}\n", ", line 3: `b = 2`; expected a key and a colon" + cure);
+  refuses("{\r\n\"a\": [1,\r\n2,,]}", ", line 3: `,`; expected a value" + cure);
+  refuses("/*\n*/{\n\"a\": \"\\ud800\"}", ", not JSON at byte 15, line 3" + cure);
+  refuses(std::string("{\n\"a\": \"\xFF\"}"), ", line 2: a string is not UTF-8" + cure);
   EXPECT_EQ(refused("{a: " + std::string(100'000, '[') + "}"),
             "ds.json, line 1: nested deeper than 200" + cure);
-  EXPECT_EQ(refused("[1]"), "ds.json does not start with an open brace" + cure);
-  EXPECT_EQ(refused(R"({"a": 1, "a": 2})"), "ds.json, a is given twice" + cure);
+  refuses("[1]", " does not start with an open brace" + cure);
+  refuses(R"({"a": 1, "a": 2})", ", a is given twice" + cure);
   Settings settings = train_settings(o_);
-  test::expect_error(
+  expect_error(
       [&] {
         apply_deepspeed({dir_ / "no.json", "tiny", settings, {}, 1});
       },
       {"no.json"}, Exit::not_found);
 }
 
-TEST_F(DeepSpeedBatch, LoggingWarmUp) {
-  apply(
-      R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 1, "warmup_num_steps": 8}}})");
-  resolve(o_, 1);
-  EXPECT_EQ(o_.lr.at(1), 0);
-  EXPECT_DOUBLE_EQ(o_.lr.at(2), 1 / 3.);
-  EXPECT_DOUBLE_EQ(o_.lr.at(8), 1);
-  EXPECT_EQ(o_.lr.at(2000), 1);
+/// The object that a text stands for; none if it is refused.
+std::optional<json> read(const std::string& text) {
+  try {
+    nn::JsonReader object(json_of_hjson(text, "t"), "t", "the text", 16);
+    return json::parse(object.literal());
+  } catch (const Error& e) {
+    EXPECT_EQ(int(e.code()), int(Exit::data)) << e.what();
+    return {};
+  }
+}
+
+// tests/fixtures/make_hjson.py
+TEST(Hjson, IsReadAsThePythonPackageReadsIt) {
+  std::ifstream file(TRIAX_TEST_FIXTURES "/hjson.jsonl");
+  int cases = 0, objects = 0;
+  for (std::string line; std::getline(file, line); ++cases) {
+    json expected = json::parse(line);
+    auto text = expected["hjson"].get<std::string>();
+    auto object = read(text);
+    EXPECT_EQ(object.has_value(), expected.contains("json")) << text;
+    if (!object || !expected.contains("json")) continue;
+    EXPECT_EQ(*object, expected["json"]) << text;
+    ++objects;
+  }
+  EXPECT_GE(cases, 200);
+  EXPECT_GE(objects, 80);
+}
+
+TEST(Hjson, KeepsValuesOnTheirLines) {
+  EXPECT_EQ(json_of_hjson("// one\n{\n  a: 1 # two\n\n  b: [x\n  2]\n}", "t"),
+            "{\n\n\"a\":1\n\n,\"b\":[\"x\"\n,2]\n}");
 }
 
 }  // namespace

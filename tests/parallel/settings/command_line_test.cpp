@@ -11,11 +11,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::error_of;
-using test::Options;
-using test::read;
-using test::settings_of;
-using test::verb_of;
+using namespace test;
 using Words = std::vector<std::string>;
 
 std::string refused(const Words& words) {
@@ -101,8 +97,7 @@ TEST(CommandLine, TakesAllWordsWhereAVerbAsksForThem) {
             "program train: FILE.. is not given; expected program train FILE.. [-h] [FLAGS]");
   EXPECT_EQ(error_of([&] { parse("program", verb, Words{"a\xFF"}); }, Exit::usage),
             "program train: `a\xFF`; expected UTF-8 text");
-  EXPECT_NE(help("program", verb, 80).find("Usage: program train FILE.. [-h] [FLAGS]"),
-            std::string::npos);
+  EXPECT_TRUE(says(help("program", verb, 80), "Usage: program train FILE.. [-h] [FLAGS]"));
   EXPECT_EQ(refused({"a"}), "program train: `a` is no flag; flags are written --name VALUE");
 }
 
@@ -188,7 +183,7 @@ TEST(CommandLine, VerbsOfTwoWordsWithOperands) {
             "program shelf look: `y` is no flag; flags are written --name VALUE");
   std::string page = parse(line, Words{"help", "shelf", "look"}, 80).text;
   EXPECT_EQ(page.find("Usage: program shelf look A [-h]\n"), 0u) << page;
-  EXPECT_NE(markdown("program", diff).find("\n`program shelf diff A B [-h] [FLAGS]`\n"), page.npos);
+  EXPECT_TRUE(says(markdown("program", diff), "\n`program shelf diff A B [-h] [FLAGS]`\n"));
 }
 
 TEST(CommandLine, EveryFlagIsDocumented) {
@@ -197,15 +192,13 @@ TEST(CommandLine, EveryFlagIsDocumented) {
   std::string text = help("program", verb, 100), page = markdown("program", verb);
   for (const Setting& s : verb.settings) {
     std::string shown = is_switch(s) ? s.name : s.name + " " + s.value;
-    EXPECT_NE(text.find("  --" + shown), text.npos) << s.name;
-    EXPECT_NE(text.find("\n" + s.group + ":\n"), text.npos) << s.group;
-    EXPECT_NE(page.find("| `--" + s.name + (is_switch(s) ? "`" : " ")), page.npos) << s.name;
+    EXPECT_TRUE(says(text, "  --" + shown)) << s.name;
+    EXPECT_TRUE(says(text, "\n" + s.group + ":\n")) << s.group;
+    EXPECT_TRUE(says(page, "| `--" + s.name + (is_switch(s) ? "`" : " "))) << s.name;
   }
-  EXPECT_NE(text.find("transformer blocks (default: 4)"), text.npos) << text;
+  EXPECT_TRUE(says(text, "transformer blocks (default: 4)"));
   EXPECT_EQ(text.find("Usage: program train [-h] [FLAGS]\n"), 0u);
-  EXPECT_NE(page.find("| `--comm auto\\|mpi\\|threads` | how ranks communicate | auto |"),
-            page.npos)
-      << page;
+  EXPECT_TRUE(says(page, "| `--comm auto\\|mpi\\|threads` | how ranks communicate | auto |"));
 }
 
 TEST(CommandLine, HelpKeepsToTheTerminal) {
@@ -217,19 +210,16 @@ TEST(CommandLine, HelpKeepsToTheTerminal) {
     EXPECT_LE(widest(help(line, columns)), columns);
   }
   std::string narrow = help("program", line.verbs[0], 60);
-  EXPECT_NE(narrow.find("\n  --graph               capture the step as a CUDA graph and\n"
-                        "                        replay it (default: false)\n"),
-            narrow.npos)
-      << narrow;
-  EXPECT_NE(narrow.find("\n  --comm auto|mpi|threads\n"
-                        "                        how ranks communicate\n"
-                        "                        (default: auto)\n"),
-            narrow.npos)
-      << narrow;
+  EXPECT_TRUE(says(narrow,
+                   "\n  --graph               capture the step as a CUDA graph and\n"
+                   "                        replay it (default: false)\n"));
+  EXPECT_TRUE(says(narrow,
+                   "\n  --comm auto|mpi|threads\n"
+                   "                        how ranks communicate\n"
+                   "                        (default: auto)\n"));
   // A shell takes the example back.
-  EXPECT_NE(narrow.find("    program train --layers 2 --lr 0.01 --precision bf16 \\\n      --comm"),
-            narrow.npos)
-      << narrow;
+  EXPECT_TRUE(
+      says(narrow, "    program train --layers 2 --lr 0.01 --precision bf16 \\\n      --comm"));
 }
 
 TEST(Terminal, WrapsAtWordsAndCutsLongOnes) {

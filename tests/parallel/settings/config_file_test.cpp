@@ -10,18 +10,13 @@
 namespace triax::parallel {
 namespace {
 
-using test::error_of;
-using test::expect_error;
-using test::Options;
-using test::Precision;
-using test::read;
-using test::settings_of;
+using namespace test;
 
 class ConfigFile : public testing::Test {
  protected:
   // Writes a configuration file; where it is.
   std::string file(const std::string& text) {
-    test::write_bytes(dir_ / "run.toml", text);
+    write_bytes(dir_ / "run.toml", text);
     return dir_ / "run.toml";
   }
 
@@ -33,7 +28,7 @@ class ConfigFile : public testing::Test {
     return at == message.npos ? message : message.substr(at);
   }
 
-  test::TemporaryDirectory dir_;
+  TemporaryDirectory dir_;
 };
 
 TEST_F(ConfigFile, FlagsWinOverTheFileOverDefaults) {
@@ -188,8 +183,8 @@ TEST_F(ConfigFile, SaysThatAFileIsJson) {
   SettingGroup reader("Run");
   reader.add("deepspeed", "FILE", "DeepSpeed's JSON", &ds, {.key = false});
   std::string path = file("{}");
-  expect_error([&] { read_config(reader, path); },
-               {"this is JSON", "\n  DeepSpeed's JSON is read by --deepspeed FILE."}, Exit::config);
+  expect_config_error([&] { read_config(reader, path); },
+                      {"this is JSON", "\n  DeepSpeed's JSON is read by --deepspeed FILE."});
 }
 
 TEST_F(ConfigFile, ServesTheOtherVerbsToo) {
@@ -204,7 +199,7 @@ TEST_F(ConfigFile, ServesTheOtherVerbsToo) {
   EXPECT_EQ(plan.lr, 0.25);
   EXPECT_EQ(plan.layers, Options().layers);
   EXPECT_EQ(train.layers, Options().layers) << "its own verb has not read it";
-  expect_error([&] { reads("plan", "layerss = 7\n"); }, {"unknown key `layerss`"}, Exit::config);
+  expect_config_error([&] { reads("plan", "layerss = 7\n"); }, {"unknown key `layerss`"});
 }
 
 TEST_F(ConfigFile, MessagesNameTheLinesOfTheirPaths) {
@@ -220,9 +215,9 @@ TEST_F(ConfigFile, MessagesNameTheLinesOfTheirPaths) {
 
 TEST_F(ConfigFile, RefusesWhatIsNoFile) {
   expect_error([] { read({"--config", "/no/such.toml"}); }, {"/no/such.toml"}, Exit::not_found);
-  expect_error([] { read({"--config", "/"}); }, {"/", "not a plain file"}, Exit::data);
+  expect_data_error([] { read({"--config", "/"}); }, {"/", "not a plain file"});
   std::string large = file("#" + std::string(1 << 20, 'x'));
-  expect_error([&] { read({"--config", large}); }, {large, "1048577"}, Exit::data);
+  expect_data_error([&] { read({"--config", large}); }, {large, "1048577"});
 }
 
 }  // namespace

@@ -3,19 +3,19 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <sstream>
+#include <string>
+#include <vector>
 
 #include "core/check.h"
+#include "parallel/train/options/options.h"
 #include "tests/parallel/settings/options.h"
 #include "tests/support/expect_error.h"
 
 namespace triax::parallel {
 namespace {
 
-using test::error_of;
-using test::Options;
-using test::Precision;
-using test::read;
-using test::settings_of;
+using namespace test;
 
 TEST(Setting, NamesTheValidValues) {
   auto bad = [](const std::string& word) { return error_of([&] { read({word}); }, Exit::usage); };
@@ -51,8 +51,7 @@ TEST(Setting, JoinedNamesAreFlagsAndUnique) {
                           "name",
                           taken));
   for (const char* name : {"", "a b", "a=b", "Samples", "\xC3\xA9", "a_b"})
-    EXPECT_NE(error_of([&] { joins(name); }, Exit::config).find("expected a name of a-z, 0-9"),
-              std::string::npos)
+    EXPECT_TRUE(says(error_of([&] { joins(name); }, Exit::config), "expected a name of a-z, 0-9"))
         << name;
 }
 
@@ -112,6 +111,57 @@ TEST(PlainText, IsUtf8WithoutNul) {
         "\xF0\x8F\xBF\xBF", "\xF0\x9F\x98", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF"})
     EXPECT_FALSE(is_plain_text(text)) << text;
   EXPECT_FALSE(is_plain_text(std::string_view("a\0b", 3)));
+}
+
+const std::vector<std::string> names{
+    "width", "steps", "micro-batch", "global-batch", "lr", "sequence-parallel",
+    "pp",    "tp",    "save-every",  "out"};
+
+TEST(Hints, NearestNeedsFewEdits) {
+  EXPECT_EQ(nearest("--widht", names), "width");
+  EXPECT_EQ(nearest("micro_batch", names), "micro-batch");
+  EXPECT_EQ(nearest("--Steps", names), "steps");
+  EXPECT_EQ(nearest("pq", names), "pp");
+  EXPECT_EQ(nearest("sequence-paralel", names), "sequence-parallel");
+  for (const char* far : {"a", "xyz", "--momentum", "bat", "betas", "--", "", "fsdp"})
+    EXPECT_EQ(nearest(far, names), "") << far;
+}
+
+TEST(Hints, NearestTakesTheBeginningOfAName) {
+  EXPECT_EQ(nearest("--micro", names), "micro-batch");
+  EXPECT_EQ(nearest("--seq", names), "sequence-parallel");
+  EXPECT_EQ(nearest("s", names), "");
+}
+
+TEST(Hints, KnowsWhatOtherProgramsSay) {
+  const std::vector<Elsewhere> known{{"micro-batch", "bs|batch-size"},
+                                     {"global-batch", "batch-size"},
+                                     {"width", "hidden-size"},
+                                     {"lr", "learning-rate"}};
+  EXPECT_EQ(hint("--batch-size", known, "--{}"), "; use --micro-batch or --global-batch");
+  EXPECT_EQ(hint("--hidden_size", known, "--{}"), "; use --width");
+  EXPECT_EQ(hint("--bs", known, "--{}"), "; use --micro-batch");
+  EXPECT_EQ(hint("learning-rate", known, "`{}`"), "; use `lr`");
+  EXPECT_EQ(hint("--widht", known, "--{}"), "; the nearest is --width");
+  EXPECT_EQ(hint("--num-heads", known, "--{}"), "");
+}
+
+TEST(Hints, KnowsWhatIsAScriptNow) {
+  EXPECT_EQ(hint("overlay", names, "{}"), "; it is `triax-overlay RUN` now");
+}
+
+// No two settings of a program claim a name, but sizes of a batch, which may be either.
+TEST(Hints, NamesElsewhereBelongToOneSetting) {
+  TrainOptions o;
+  std::map<std::string, std::string> owner;
+  for (auto& [name, others] : names_of(train_settings(o))) {
+    std::istringstream words(others);
+    for (std::string word; std::getline(words, word, '|');)
+      if (word != "batch" && word != "batch-size")
+        EXPECT_TRUE(owner.emplace(word, name).second)
+            << word << ": " << owner[word] << ", " << name;
+  }
+  EXPECT_EQ(owner.at("wd"), "weight-decay");
 }
 
 }  // namespace

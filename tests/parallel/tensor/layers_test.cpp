@@ -20,11 +20,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::expect_bitwise;
-using test::expect_error;
-using test::expect_near;
-using test::filled;
-using test::values;
+using namespace test;
 
 constexpr int64_t rows = 12, width = 6, vocabulary = 7;
 
@@ -51,9 +47,7 @@ TEST(TensorShardTest, NeverCutsAUnit) {
         "tensor parallel: tp=4 does not divide 6 units of 4 features, such as heads\n"
         "  Valid tp for them: 1, 2, 3, 6.";
     EXPECT_EQ(tp.shard(0, 24).length, 6);  // features of no unit: 4 divides 24
-    auto refused = [&](const std::function<void()>& work) {
-      expect_error(work, {words}, Exit::config);
-    };
+    auto refused = [&](const std::function<void()>& work) { expect_config_error(work, {words}); };
     refused([&] { tp.shard(0, 24, 4); });
     refused([&] { ColumnLinear(8, 24, tp, {.unit = 4}); });
     refused([&] { RowLinear(24, 8, tp, {.unit = 4}); });
@@ -143,8 +137,8 @@ TEST(TensorLayersTest, DropsTheSameElementsOnAnyRanks) {
     expect_bitwise(Dropout(0, tp)(mine, batch, rows), mine);
     if (tp.samples_apart() == 1) return;
     expect_error([&] { drop(mine, batch, rows + 1); }, {"dropout: ", "of each of 3 samples"});
-    expect_error([&] { tp.scatter_rows(all.narrow(0, 0, tp.size())); },
-                 {"ranks do not divide", "rows of several samples"}, Exit::config);
+    expect_config_error([&] { tp.scatter_rows(all.narrow(0, 0, tp.size())); },
+                        {"ranks do not divide", "rows of several samples"});
   });
 }
 

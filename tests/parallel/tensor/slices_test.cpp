@@ -1,5 +1,6 @@
 // Products of split layers made slice by slice: the same bits on any number of ranks.
 // correctness 58.
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,6 +9,7 @@
 
 #include "autograd/backward.h"
 #include "parallel/comm/threads/thread_comm.h"
+#include "parallel/tensor/linear.h"
 #include "parallel/tensor/tensor_parallel.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
@@ -15,8 +17,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::filled;
-using test::values;
+using namespace test;
 
 TEST(Slices, LimitsAndMistakesAreAlikeOnAnyNumberOfRanks) {
   constexpr int slices = 4;
@@ -94,22 +95,145 @@ TEST(Slices, ProductsCheckWhatTheyAreGiven) {
   auto comm = single_rank();
   TensorParallel tp(*comm, {.slices = {.count = 2}});
   Tensor x = zeros({2, 4}, f32, cpu);
-  test::expect_error([&] { tp.product_in(x, zeros({4, 4}, bf16, cpu)); }, {"one float dtype"});
-  test::expect_error(
+  expect_error([&] { tp.product_in(x, zeros({4, 4}, bf16, cpu)); }, {"one float dtype"});
+  expect_error(
       [&] {
         tp.product_out(x, zeros({4, 6}, f32, cpu));
       },
       {"expected [rows, in] and [out, in]"});
-  test::expect_error(
+  expect_error(
       [&] {
         tp.product_in(x, zeros({3, 4}, f32, cpu));
       },
       {"[3, 4] in 2 slices of dim 0; expected a multiple of 2"});
-  test::expect_error(
+  expect_error(
       [&] {
         tp.product_out(zeros({2, 3}, f32, cpu), zeros({4, 3}, f32, cpu));
       },
       {"[4, 3] in 2 slices of dim 1; expected a multiple of 2"});
+}
+
+// In fp16, what tensor-parallel ranks have of a sum may be too large for fp16 where the sum is not:
+// split layers give the values and gradients of one rank, which rounds sums once.
+
+constexpr int64_t rows = 12, width = 12, features = 12;  // 1, 2, 3, 4 and 6 ranks divide them
+
+/// Integers, whose sums are exact in f32 in any order.
+Tensor integers(const Shape& shape, const std::function<int(int64_t row, int64_t column)>& value) {
+  std::vector<double> v;
+  int64_t columns = shape.back();
+  for (int64_t i = 0; i < shape.numel(); ++i) v.push_back(value(i / columns, i % columns));
+  return from_host(v, shape, cpu).to(f16);
+}
+
+/// 80 in the first half of the features, about -80 in the second.
+int opposed(int64_t feature, int64_t other) {
+  return feature < features / 2 ? 80 : -80 + int(feature + other) % 3;
+}
+
+/// x, and its gradient after all of `again`, collected in fp16.
+struct Input {
+  Tensor leaf, x;
+
+  explicit Input(const Tensor& values) : leaf(values.to(f32)) {
+    require_grad(leaf);
+    x = cast(leaf, f16);
+  }
+  Tensor gradient() const { return grad(leaf); }
+};
+
+void set(nn::Module& m, const std::string& name, const Tensor& values) {
+  for (auto* p : m.parameters())
+    if (p->name == name) copy_(p->value.detach(), values);
+}
+
+Tensor gradient_of(nn::Module& m, const std::string& name) {
+  for (auto* p : m.parameters())
+    if (p->name == name) return grad(p->value);
+  return {};
+}
+
+/// The part of `x` that this rank has: of `dim`.
+Tensor share(const TensorParallel& tp, const Tensor& x, int dim) {
+  int64_t n = x.size(dim) / tp.size();
+  return x.narrow(dim, tp.rank() * n, n).contiguous();
+}
+
+Tensor rows_of(const TensorParallel& tp, const Tensor& x) {
+  return tp.sequence() ? share(tp, x, 0) : x;
+}
+
+void on_all(const std::function<void(Communicator&, const TensorParallel&)>& body) {
+  int64_t nodes = autograd::live_nodes();  // of what the ranks compare with
+  for (int ranks : {1, 2, 3, 4, 6})
+    for (bool sequence : {false, true}) {
+      run_ranks(ranks, [&](Communicator& comm) {
+        SCOPED_TRACE(fmt::format("rank {} of {}, sequence {}", comm.rank(), ranks, sequence));
+        body(comm, TensorParallel(comm, {.sequence = sequence}));
+      });
+      EXPECT_EQ(autograd::live_nodes(), nodes);
+    }
+}
+
+// Twice the same input, as gate and up of an MLP may have it: the second gradient is added to the
+// first, and rounded then.
+TEST(HalfSums, GradientsOnTheWayIn) {
+  Tensor w = integers({features, width}, opposed);
+  Tensor values_of_x = integers({rows, width}, [](auto i, auto j) { return int(i + j) % 5 - 2; });
+  Tensor dy = integers({rows, features}, [](auto i, auto) { return 1000 + int(i); });
+  Input whole(values_of_x);
+  backward(linear(whole.x, w) + linear(whole.x, w) * 0.5, dy);
+  for (double v : values(whole.gradient())) ASSERT_TRUE(std::isfinite(v) && v != 0);
+
+  on_all([&](Communicator&, const TensorParallel& tp) {
+    ColumnLinear layer(width, features, tp, {.bias = false});
+    layer.materialize(cpu, f16, 1);
+    set(layer, "weight", share(tp, w, 0));
+    Input mine(rows_of(tp, values_of_x));
+    backward(layer(mine.x) + layer(mine.x) * 0.5, share(tp, dy, 1));
+    expect_bitwise(mine.gradient(), rows_of(tp, whole.gradient()));
+  });
+}
+
+TEST(HalfSums, ValuesAndBiasesOnTheWayOut) {
+  Tensor w = integers({width, features}, [](auto i, auto j) { return opposed(j, i); });
+  Tensor b = integers({width}, [](auto, auto j) { return 1 + 2 * int(j % 2); });
+  Tensor values_of_x = integers({rows, features}, [](auto i, auto) { return 1000 + int(i); });
+  Tensor dy = integers({rows, width}, [](auto, auto) { return 8192; });  // twelve are too many
+  Tensor weight = clone(w), bias = clone(b);
+  require_grad(weight), require_grad(bias);
+  Tensor expected = linear(values_of_x, weight, bias);
+  backward(expected, dy);
+  expected = expected.detach();
+  for (double v : values(expected)) ASSERT_TRUE(std::isfinite(v));
+
+  on_all([&](Communicator& comm, const TensorParallel& tp) {
+    RowLinear layer(features, width, tp);
+    layer.materialize(cpu, f16, 1);
+    set(layer, "weight", share(tp, w, 1));
+    set(layer, "bias", b);
+    Tensor y = layer(share(tp, values_of_x, 1));
+    EXPECT_EQ(y.dtype(), f16);
+    expect_bitwise(y, rows_of(tp, expected));
+    backward(y, rows_of(tp, dy));
+    Tensor db = gradient_of(layer, "bias");
+    if (tp.sequence()) comm.all_reduce(db).wait();  // as DataParallel does it
+    expect_bitwise(db, grad(bias));
+    expect_bitwise(gradient_of(layer, "weight"), share(tp, grad(weight), 1));
+  });
+}
+
+// A layer of one's own, whose parts are rounded already: at least their sum is made in fp32, also
+// where a transport adds in the dtype of what it sends.
+TEST(HalfSums, PartsOfOtherLayersAreSentInFp32) {
+  on_all([](Communicator& comm, const TensorParallel& tp) {
+    Tensor part = integers({rows, 2}, [&](auto, auto) { return tp.rank() ? 1 : 2048; });
+    comm.reset_ledger();
+    Tensor y = tp.leave(part), sum = full(y.shape(), 2047 + tp.size(), f32, cpu);
+    expect_bitwise(y, sum.to(f16));
+    double n = tp.size(), share = (n - 1) / n * double(part.numel());
+    EXPECT_NEAR(comm.ledger().total().bytes, 4 * (tp.sequence() ? 1 : 2) * share, 1e-9);
+  });
 }
 
 }  // namespace

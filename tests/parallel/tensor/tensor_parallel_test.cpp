@@ -18,11 +18,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::expect_bitwise;
-using test::expect_error;
-using test::expect_near;
-using test::filled;
-using test::values;
+using namespace test;
 
 constexpr int64_t rows = 12, width = 12;  // 1 to 4 ranks divide them
 
@@ -366,23 +362,22 @@ TEST(TensorParallelTest, WholeParametersCountOnce) {
 TEST(TensorParallelTest, RefusesWhatItCannotSplit) {
   run_ranks(4, [](Communicator& comm) {
     TensorParallel tp(comm), sequence(comm, {.sequence = true});
-    expect_error([&] { ColumnLinear(8, 10, tp); },
-                 {"tensor parallel: tp=4 does not divide 10 features\n"
-                  "  Valid tp for them: 1, 2, 5, 10."},
-                 Exit::config);
-    expect_error([&] { RowLinear(6, 8, tp); }, {"tp=4 does not divide 6 features"}, Exit::config);
+    expect_config_error([&] { ColumnLinear(8, 10, tp); },
+                        {"tensor parallel: tp=4 does not divide 10 features\n"
+                         "  Valid tp for them: 1, 2, 5, 10."});
+    expect_config_error([&] { RowLinear(6, 8, tp); }, {"tp=4 does not divide 6 features"});
     const char* words = "sequence parallel: 4 ranks do not divide 10 token rows";
-    expect_error([&] { sequence.scatter_rows(filled({10, 2}, 1)); }, {words}, Exit::config);
-    expect_error([&] { sequence.leave(filled({10, 2}, 1)); }, {words}, Exit::config);
-    expect_error([&] { sequence.rows(10); }, {words}, Exit::config);
+    expect_config_error([&] { sequence.scatter_rows(filled({10, 2}, 1)); }, {words});
+    expect_config_error([&] { sequence.leave(filled({10, 2}, 1)); }, {words});
+    expect_config_error([&] { sequence.rows(10); }, {words});
     EXPECT_EQ(tp.rows(10), 10);
 
     VocabularyEmbedding table(5, 4, tp);  // never refused
     table.materialize(cpu, f64, 1);
     Tensor outside = from_host(std::vector<int64_t>{1, 5}, {2}, cpu);
-    expect_error([&] { table(outside); }, {"5"}, Exit::data);
+    expect_data_error([&] { table(outside); }, {"5"});
     Tensor logits = table.logits(filled({2, 4}, 1));
-    expect_error([&] { table.cross_entropy(logits, outside); }, {"5"}, Exit::data);
+    expect_data_error([&] { table.cross_entropy(logits, outside); }, {"5"});
   });
 }
 

@@ -5,41 +5,33 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
 
-using test::task_of;
-using test::tiny_options;
-
-void train(const TrainOptions& o, const std::function<void(Trainer&)>& with) {
-  run_worlds(o.step.mesh.size(), [&](World& world) {
-    Trainer trainer(task_of(), o, world);
-    with(trainer);
-    trainer.run();
-  });
-}
+using namespace test;
 
 void calls_in_a_step(const TrainOptions& o, On where, const std::function<void(Trainer&)>& f) {
-  train(o, [&](Trainer& t) { t.on({.step = [&](Trainer& own, auto&) { f(own); }}, where); });
+  train(task_of(), o,
+        [&](Trainer& t) { t.on({.step = [&](Trainer& own, auto&) { f(own); }}, where); });
 }
 
 TEST(Callbacks, OfTheFirstRankCannotSaveOrValidate) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   for (MeshShape mesh : {MeshShape{}, {2, 1, 1}, {1, 2, 1}}) {
     auto o = tiny_options(mesh);
     o.out = directory / "run";
-    test::expect_error([&] { calls_in_a_step(o, On::first, [](Trainer& t) { t.save(); }); },
-                       {"callback after step 1: trainer: save() in a callback `step` of the first",
-                        "trainer.on({..}, On::all)"},
-                       Exit::config);
-    test::expect_error([&] { calls_in_a_step(o, On::first, [](Trainer& t) { t.validate(); }); },
-                       {"validate() in a callback `step` of the first rank"}, Exit::config);
+    expect_config_error([&] { calls_in_a_step(o, On::first, [](Trainer& t) { t.save(); }); },
+                        {"callback after step 1: trainer: save() in a callback `step` of the first",
+                         "trainer.on({..}, On::all)"});
+    expect_config_error([&] { calls_in_a_step(o, On::first, [](Trainer& t) { t.validate(); }); },
+                        {"validate() in a callback `step` of the first rank"});
   }
 }
 
 TEST(Callbacks, OnAllRanksMaySaveAndValidate) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options({.pp = 2});
   o.out = directory / "run", o.steps = 2;
   int validated = 0;
@@ -53,15 +45,14 @@ TEST(Callbacks, OnAllRanksMaySaveAndValidate) {
 
 TEST(Callbacks, CannotStepOrRun) {
   auto o = tiny_options();
-  test::expect_error([&] { calls_in_a_step(o, On::all, [](Trainer& t) { t.step(); }); },
-                     {"step() in a callback `step`; expected it outside of callbacks"},
-                     Exit::config);
-  test::expect_error([&] { calls_in_a_step(o, On::all, [](Trainer& t) { t.run(); }); },
-                     {"run() in a callback `step`"}, Exit::config);
+  expect_config_error([&] { calls_in_a_step(o, On::all, [](Trainer& t) { t.step(); }); },
+                      {"step() in a callback `step`; expected it outside of callbacks"});
+  expect_config_error([&] { calls_in_a_step(o, On::all, [](Trainer& t) { t.run(); }); },
+                      {"run() in a callback `step`"});
 }
 
 TEST(Callbacks, ThatFailLeaveTheTrainerUsable) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options({.dp = 2});
   o.out = directory / "run";
   run_worlds(2, [&](World& world) {
@@ -69,41 +60,40 @@ TEST(Callbacks, ThatFailLeaveTheTrainerUsable) {
     trainer.on({.step = [](Trainer&, auto&) { fail(Exit::data, "enough"); }}, On::all);
     // What this throws does not hide the first error.
     trainer.on({.error = [](Trainer& t, auto&) { t.save(); }}, On::all);
-    test::expect_error([&] { trainer.run(); }, {"enough"}, Exit::data);
+    expect_data_error([&] { trainer.run(); }, {"enough"});
     trainer.save();
   });
   EXPECT_TRUE(disk().is_directory(o.out + "/step-1"));
 }
 
 TEST(Callbacks, DoNotCallThemselves) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options();
   o.out = directory / "run";
-  auto with = [&](const Callbacks& c) { train(o, [&](Trainer& t) { t.on(c, On::all); }); };
-  test::expect_error(
+  auto with = [&](const Callbacks& c) {
+    train(task_of(), o, [&](Trainer& t) { t.on(c, On::all); });
+  };
+  expect_config_error(
       [&] { with({.checkpoint = [](Trainer& t, auto&) { t.save(); }}); },
-      {"save() in a callback `checkpoint`; expected it in start, step, validation, end"},
-      Exit::config);
+      {"save() in a callback `checkpoint`; expected it in start, step, validation, end"});
   o.out = directory / "another";
-  test::expect_error([&] { with({.validation = [](Trainer& t, double) { t.validate(); }}); },
-                     {"validate() in a callback `validation`"}, Exit::config);
+  expect_config_error([&] { with({.validation = [](Trainer& t, double) { t.validate(); }}); },
+                      {"validate() in a callback `validation`"});
 }
 
 TEST(Callbacks, StepsBeforeRunAreValidatedAndSaved) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options();
   o.out = directory / "run";
   int validations = 0;
-  testing::internal::CaptureStdout();
-  train(o, [&](Trainer& t) {
+  Ran ran = train(task_of(), o, [&](Trainer& t) {
     t.on({.validation = [&](Trainer&, double) { ++validations; }});
     for (int64_t i = 0; i < o.steps; ++i) t.step();
   });
-  std::string said = testing::internal::GetCapturedStdout();
   EXPECT_TRUE(disk().is_directory(o.out + "/step-3"));
   EXPECT_EQ(validations, 1);
-  EXPECT_EQ(said.find("resumed"), said.npos) << said;
-  EXPECT_NE(said.find("finished after step 3"), said.npos) << said;
+  EXPECT_FALSE(says(ran.said, "resumed"));
+  EXPECT_TRUE(says(ran.said, "finished after step 3"));
 }
 
 }  // namespace

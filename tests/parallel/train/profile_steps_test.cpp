@@ -1,21 +1,25 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "core/io/files.h"
 #include "parallel/comm/launch/stop_signal.h"
 #include "parallel/train/options/option_groups.h"
+#include "parallel/train/watch/event_file.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
 
+using namespace test;
 using nlohmann::json;
-using test::expect_error;
-using test::task_of;
-using test::tiny_options;
 
 constexpr double nap = 0.06;  // seconds
 
@@ -30,9 +34,9 @@ struct Nap : nn::Module {
 
 struct SleepyNet : nn::Sequence {
   SleepyNet(const TensorParallel& tp, double seconds) {
-    add<test::Rows>("rows", tp);
+    add<Rows>("rows", tp);
     add<Nap>("nap", seconds);
-    add<test::Block>("block0", tp);
+    add<Block>("block0", tp);
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
 };
@@ -43,24 +47,15 @@ TrainOptions options(const std::string& out, const std::string& steps) {
   return o;
 }
 
-Exit train(const Task& task, const TrainOptions& o, const Callbacks& callbacks = {}) {
-  Exit code = Exit::internal;
-  run_worlds(o.step.mesh.size(), [&](World& world) {
-    Trainer trainer(task, o, world);
-    trainer.on(callbacks);
-    Exit mine = trainer.run();
-    if (world.rank() == 0) code = mine;
-  });
-  return code;
+Exit train_with(const Task& task, const TrainOptions& o, const Callbacks& callbacks) {
+  return train(task, o, [&](Trainer& t) { t.on(callbacks); }).code;
 }
 
-json trace_of(const TrainOptions& o) {
-  return json::parse(test::read_bytes(o.out + "/trace.json"));
-}
+json trace_of(const TrainOptions& o) { return json::parse(read_bytes(o.out + "/trace.json")); }
 
 // One rank sleeps in a layer: that is its work, and the other waits for its gradients.
 TEST(ProfileSteps, ShowWhoWaitsForWhom) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options({.dp = 2});
   o.out = directory / "run", o.profile = "2-3";
   run_worlds(2, [&](World& world) {
@@ -86,7 +81,7 @@ TEST(ProfileSteps, ShowWhoWaitsForWhom) {
 
 // Validation's first batch is tried before.
 TEST(ProfileSteps, OfTheFirstStepAreItsSeconds) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = options(directory / "run", "1");
   Task task = task_of();
   task.build = [](auto& tp) { return std::make_unique<SleepyNet>(tp, nap); };
@@ -94,7 +89,7 @@ TEST(ProfileSteps, OfTheFirstStepAreItsSeconds) {
   auto first = [&](Trainer&, const StepRecord& r) {
     if (r.result.step == 1) seconds = r.seconds;
   };
-  EXPECT_EQ(train(task, o, {.step = first}), Exit::ok);
+  EXPECT_EQ(train_with(task, o, {.step = first}), Exit::ok);
   json rank = trace_of(o)["ranks"][0];
   double told = 0;
   for (const char* how : {"busy", "communicating", "waiting"}) told += rank[how].get<double>();
@@ -104,7 +99,7 @@ TEST(ProfileSteps, OfTheFirstStepAreItsSeconds) {
 
 // Perfetto drops events before time 0, so it is the begin of the rank that begins first.
 TEST(ProfileSteps, BeginAtZeroWithTheFirstRank) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options({.dp = 2});
   o.out = directory / "run", o.profile = "1";
   run_worlds(2, [&](World& world) {
@@ -122,47 +117,83 @@ TEST(ProfileSteps, BeginAtZeroWithTheFirstRank) {
 }
 
 TEST(ProfileSteps, OfARunThatIsStoppedEndWithIt) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   StopSignal stop;
   auto o = options(directory / "run", "2-9");
   o.steps = 9;
   auto at_3 = [](Trainer&, const StepRecord& r) {
     if (r.result.step == 3) std::raise(SIGTERM);
   };
-  EXPECT_EQ(train(task_of(), o, {.step = at_3}), Exit::stopped);
+  EXPECT_EQ(train_with(task_of(), o, {.step = at_3}), Exit::stopped);
   EXPECT_EQ(trace_of(o)["steps"], json({2, 4}));
   // Stopped before: nothing to write.
   o.out = directory / "early", o.profile = "8";
-  EXPECT_EQ(train(task_of(), o), Exit::stopped);
+  EXPECT_EQ(train(o).code, Exit::stopped);
   EXPECT_FALSE(std::filesystem::exists(o.out + "/trace.json"));
 }
 
 TEST(ProfileSteps, AreRefusedWhereThereAreNone) {
   for (const char* text : {"x", "0", "-3", "3-", "3-2", "2-3-4", "3 ", "", "99999999999999999999"})
-    expect_error([&] { parse_step_range(text); }, {"profile `", "like 3 or 3-5"}, Exit::config);
-  test::TemporaryDirectory directory;
+    expect_config_error([&] { parse_step_range(text); }, {"profile `", "like 3 or 3-5"});
+  TemporaryDirectory directory;
   auto o = options(directory / "run", "3-4");
-  expect_error([&] { train(task_of(), o); },
-               {"profile=3-4 with steps=3", "Valid: steps from 1 to 3"}, Exit::config);
+  expect_config_error([&] { train(o); }, {"profile=3-4 with steps=3", "Valid: steps from 1 to 3"});
   o.profile = "2-3", o.step.graph = true;
-  expect_error([&] { check_run(o); }, {"profile with graph", "one launch"}, Exit::config);
+  expect_config_error([&] { check_run(o); }, {"profile with graph", "one launch"});
   o = options("", "2");
-  expect_error([&] { train(task_of(), o); }, {"profile=2 without a run directory"}, Exit::config);
+  expect_config_error([&] { train(o); }, {"profile=2 without a run directory"});
   o = options(directory / "resumed", "");
-  EXPECT_EQ(train(task_of(), o), Exit::ok);
+  EXPECT_EQ(train(o).code, Exit::ok);
   o.resume = "auto", o.steps = 5, o.profile = "2-3";
-  EXPECT_EQ(train(task_of(), o), Exit::ok);
+  EXPECT_EQ(train(o).code, Exit::ok);
   EXPECT_FALSE(std::filesystem::exists(o.out + "/trace.json")) << "they are over";
   o.steps = 7, o.profile = "5-7";  // what is left of them
-  EXPECT_EQ(train(task_of(), o), Exit::ok);
+  EXPECT_EQ(train(o).code, Exit::ok);
   EXPECT_TRUE(std::filesystem::exists(o.out + "/trace.json"));
 }
 
 TEST(ProfileSteps, NeedAFileThatCanBeWritten) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = options(directory / "run", "1-2");
   std::filesystem::create_directories(o.out + "/trace.json");
-  expect_error([&] { train(task_of(), o); }, {"trace.json"}, Exit::cannot_write);
+  expect_error([&] { train(o); }, {"trace.json"}, Exit::cannot_write);
+}
+
+// TensorBoard reads the event files of a directory in the order of their names.
+
+/// The one that EventFile makes beside `others`.
+std::string made_beside(const std::vector<std::string>& others) {
+  test::TemporaryDirectory directory;
+  for (auto& name : others) test::write_bytes(directory / name, "");
+  EventFile file(directory.path(), 1);
+  for (auto& name : disk().list(directory.path()))
+    if (std::ranges::count(others, name) == 0) return name;
+  return "";
+}
+
+TEST(EventFile, SortsBehindOthersThoughTheClockWentBack) {
+  const std::string prefix = "events.out.tfevents.";
+  std::vector<std::vector<std::string>> cases = {
+      {},
+      {prefix + "1700000000.123456.host"},
+      {prefix + "4000000000.123456.host"},
+      {prefix + "4000000000.123456.a", prefix + "4000000001.123456.z", prefix + "1700000000.1.b"},
+      {prefix + "4000000000.host.77.0"},  // PyTorch's
+      {prefix + "4000000000.123456.host", "metrics.jsonl", "step-3", "zzz"},
+  };
+  for (auto& others : cases) {
+    std::string name = made_beside(others);
+    EXPECT_TRUE(name.starts_with(prefix)) << name;
+    for (auto& other : others)
+      if (other.starts_with(prefix)) {
+        EXPECT_LT(other, name);
+      }
+  }
+  test::TemporaryDirectory directory;  // and behind its own
+  test::write_bytes(directory / (prefix + "4000000000.123456.host"), "");
+  for (int i = 0; i < 3; ++i) EventFile(directory.path(), i);
+  EXPECT_EQ(disk().list(directory.path()).size(), 4);
+  EXPECT_NE(made_beside({prefix + "x"}), "") << "what is no number is left alone";
 }
 
 }  // namespace

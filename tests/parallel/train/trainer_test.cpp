@@ -18,34 +18,20 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
 
-using test::task_of;
-using test::tiny_options;
-
-/// Losses of the steps that `o` trains, as the first rank has them; `with` sees the trainer first.
-std::vector<double> train(const Task& task, const TrainOptions& o, Exit* end = nullptr,
-                          const std::function<void(Trainer&)>& with = {}) {
-  std::vector<double> losses;
-  run_worlds(o.step.mesh.size(), [&](World& world) {
-    Trainer trainer(task, o, world);
-    trainer.on({.step = [&](Trainer&, const StepRecord& r) { losses.push_back(r.result.loss); }});
-    if (with) with(trainer);
-    Exit code = trainer.run();
-    if (world.rank() == 0 && end) *end = code;
-  });
-  return losses;
-}
+using namespace test;
 
 TEST(Trainer, CallsBackOnTheFirstRankOrOnAll) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options({.dp = 2});
   o.out = directory.path() + "/run", o.val_every = 2, o.save_every = 2, o.steps = 4;
   std::mutex lock;
   std::map<std::string, int> all, first;
-  train(task_of(), o, nullptr, [&](Trainer& t) {
+  train(task_of(), o, [&](Trainer& t) {
     for (auto [counts, where] : {std::pair{&all, On::all}, {&first, On::first}}) {
       auto count = [&lock, counts = counts](const char* what) {
         std::lock_guard guard(lock);
@@ -68,14 +54,14 @@ TEST(Trainer, CallsBackOnTheFirstRankOrOnAll) {
 TEST(Trainer, ErrorsReachTheCallback) {
   std::string seen;
   auto o = tiny_options();
-  test::expect_error(
+  expect_data_error(
       [&] {
-        train(task_of(), o, nullptr, [&](Trainer& t) {
+        train(task_of(), o, [&](Trainer& t) {
           t.on({.step = [](Trainer&, const StepRecord&) { fail(Exit::data, "on purpose"); },
                 .error = [&](Trainer&, const std::exception& e) { seen = e.what(); }});
         });
       },
-      {"on purpose"}, Exit::data);
+      {"on purpose"});
   EXPECT_EQ(seen, "callback after step 1: on purpose");
 }
 
@@ -99,7 +85,7 @@ TEST(Trainer, ValidationIsAMeanOverAllHeldOutTargets) {
 }
 
 TEST(Trainer, ResumesOnAnotherMeshWithAnOptimizerOfTheProgramsOwn) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto options = [&](MeshShape mesh, int64_t steps, const std::string& out) {
     auto o = tiny_options(mesh);
     o.step.micro_batch = 4, o.steps = steps, o.out = directory.path() + "/" + out;
@@ -109,18 +95,13 @@ TEST(Trainer, ResumesOnAnotherMeshWithAnOptimizerOfTheProgramsOwn) {
     };
     return o;
   };
-  auto straight = train(task_of(), options({}, 6, "straight"));
-  auto half = train(task_of(), options({.dp = 2}, 3, "halves"));
   auto second = options({.pp = 2, .tp = 2}, 6, "halves");
-  second.resume = "auto", second.step.zero = Zero::optimizer;
-  auto rest = train(task_of(), second);
-  half.insert(half.end(), rest.begin(), rest.end());
-  ASSERT_EQ(half.size(), 6u);
-  for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(half[i], straight[i], 1e-5) << i;
+  second.step.zero = Zero::optimizer;
+  expect_resumed(task_of(), options({}, 6, "straight"), options({.dp = 2}, 3, "halves"), second);
 }
 
 TEST(Trainer, ResumingWithAnotherOptimizerIsNamed) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options();
   auto with_sgd = [&](double momentum) {
     auto own = o;
@@ -130,11 +111,11 @@ TEST(Trainer, ResumingWithAnotherOptimizerIsNamed) {
     return own;
   };
   auto refuses = [&](const TrainOptions& options, const std::string& tensor) {
-    test::expect_error([&] { train(task_of(), options); },
-                       {tensor, "frozen parameters differ", "Resume with the same"}, Exit::data);
+    expect_data_error([&] { train(options); },
+                      {tensor, "frozen parameters differ", "Resume with the same"});
   };
   o.out = directory / "adamw";
-  train(task_of(), o);
+  train(o);
   o.resume = "auto";
   refuses(with_sgd(0.9), "@");
   refuses(with_sgd(0), "@m [");
@@ -144,22 +125,10 @@ TEST(Trainer, ResumingWithAnotherOptimizerIsNamed) {
   refuses(o, "it has no tensor ");
 }
 
-TEST(Trainer, AFinishedRunSaysWhatToDo) {
-  test::TemporaryDirectory directory;
-  auto o = tiny_options();
-  o.out = directory.path() + "/run";
-  train(task_of(), o);
-  o.resume = "auto";
-  testing::internal::CaptureStdout();
-  EXPECT_TRUE(train(task_of(), o).empty());
-  std::string said = testing::internal::GetCapturedStdout();
-  EXPECT_NE(said.find("already at step 3: nothing to do; raise --steps"), said.npos) << said;
-}
-
 /// noise(), which asks for a stop as the first validation begins: when its weights are summed once
 /// more than before the first step.
 struct Stops : nn::Samples {
-  std::shared_ptr<nn::Samples> all = test::noise(50, 4);
+  std::shared_ptr<nn::Samples> all = noise(50, 4);
   mutable int sums = 0;
   int64_t count() const override { return all->count(); }
   nn::Batch batch(std::span<const int64_t> indices) const override { return all->batch(indices); }
@@ -171,7 +140,7 @@ struct Stops : nn::Samples {
 };
 
 TEST(Trainer, AValidationThatWasStoppedIsMadeUp) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options();
   o.out = directory.path() + "/run", o.keep_best = true;
   auto last_record = [&] {
@@ -179,105 +148,98 @@ TEST(Trainer, AValidationThatWasStoppedIsMadeUp) {
     return all.substr(all.find_last_of('{'));
   };
   Task task = task_of();
-  Exit end = Exit::ok;
   {
     StopSignal stop;
     task.held_out = std::make_shared<Stops>();
-    train(task, o, &end);
+    EXPECT_EQ(train(task, o).code, Exit::stopped);
   }
-  EXPECT_EQ(end, Exit::stopped);
   std::string before = last_record();
-  EXPECT_EQ(before.find("val_loss"), before.npos) << before;
-  task.held_out = test::noise(50, 4);
+  EXPECT_FALSE(says(before, "val_loss"));
+  task.held_out = noise(50, 4);
   o.resume = "auto";
-  train(task, o, &end);
-  EXPECT_EQ(end, Exit::ok);
+  EXPECT_EQ(train(task, o).code, Exit::ok);
   EXPECT_TRUE(last_record().starts_with(before.substr(0, before.size() - 2) + ",\"val_loss\":"))
       << last_record();
-  EXPECT_NE(disk().read(o.out + "/step-3/manifest.json", 1 << 20).find("val_loss"), before.npos);
+  EXPECT_TRUE(says(disk().read(o.out + "/step-3/manifest.json", 1 << 20), "val_loss"));
   std::string once = last_record();
-  train(task, o, &end);  // nothing is missing any more
+  train(task, o);  // nothing is missing any more
   EXPECT_EQ(last_record(), once);
 }
 
 // A file outside of the run directory may be another run's.
 TEST(Trainer, AResumedRunGoesOnWithItsOwnMetricsOnly) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto options = [&](int64_t steps, const std::string& out, const std::string& metrics) {
     auto o = tiny_options();
     o.steps = steps, o.out = directory / out, o.metrics = directory / metrics;
     o.resume = "auto";
     return o;
   };
-  train(task_of(), options(5, "a", "a.jsonl"));
-  std::string of_a = test::read_bytes(directory / "a.jsonl");
-  train(task_of(), options(3, "b", "b.jsonl"));
-  test::expect_error([&] { train(task_of(), options(4, "b", "a.jsonl")); },
-                     {"a.jsonl exists, and the resumed run wrote elsewhere"}, Exit::config);
-  EXPECT_EQ(test::read_bytes(directory / "a.jsonl"), of_a);
-  EXPECT_EQ(train(task_of(), options(4, "b", "b.jsonl")).size(), 1u);
-  std::string of_b = test::read_bytes(directory / "b.jsonl");
+  train(options(5, "a", "a.jsonl"));
+  std::string of_a = read_bytes(directory / "a.jsonl");
+  train(options(3, "b", "b.jsonl"));
+  expect_config_error([&] { train(options(4, "b", "a.jsonl")); },
+                      {"a.jsonl exists, and the resumed run wrote elsewhere"});
+  EXPECT_EQ(read_bytes(directory / "a.jsonl"), of_a);
+  EXPECT_EQ(train(options(4, "b", "b.jsonl")).losses.size(), 1u);
+  std::string of_b = read_bytes(directory / "b.jsonl");
   EXPECT_EQ(std::count(of_b.begin(), of_b.end(), '\n'), 4);
 
   // Killed before its first checkpoint, with metrics in another file than before: begun again
   // alike.
-  train(task_of(), options(5, "b", "c.jsonl"));
+  train(options(5, "b", "c.jsonl"));
   std::filesystem::remove_all(directory / "b/step-5");
-  train(task_of(), options(5, "b", "c.jsonl"));
-  std::string of_c = test::read_bytes(directory / "c.jsonl");
+  train(options(5, "b", "c.jsonl"));
+  std::string of_c = read_bytes(directory / "c.jsonl");
   EXPECT_EQ(std::count(of_c.begin(), of_c.end(), '\n'), 1);
 
   // Another directory goes on from a's checkpoint, but a's metrics are a's.
   auto fork = options(6, "fork", "a.jsonl");
   fork.resume = directory / "a/step-5";
-  test::expect_error([&] { train(task_of(), fork); }, {"a.jsonl exists"}, Exit::config);
-  EXPECT_EQ(test::read_bytes(directory / "a.jsonl"), of_a);
+  expect_config_error([&] { train(fork); }, {"a.jsonl exists"});
+  EXPECT_EQ(read_bytes(directory / "a.jsonl"), of_a);
 }
 
 TEST(Trainer, ASignalSavesFirstAndSkipsValidation) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options();
   o.out = directory.path() + "/run", o.steps = 100;
   int validations = 0;
-  Exit end = Exit::ok;
   StopSignal stop;
-  train(task_of(), o, &end, [&](Trainer& t) {
+  Ran ran = train(task_of(), o, [&](Trainer& t) {
     t.on({.step =
               [](Trainer& own, const StepRecord&) {
                 if (own.done() == 2) std::raise(SIGTERM);
               },
           .validation = [&](Trainer&, double) { ++validations; }});
   });
-  EXPECT_EQ(end, Exit::stopped);
+  EXPECT_EQ(ran.code, Exit::stopped);
   EXPECT_EQ(validations, 0);
   EXPECT_TRUE(disk().is_directory(o.out + "/step-3"));
 }
 
 TEST(Trainer, OtherDataOrSettingsAreRefusedOrSaidOnResume) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options();
   o.out = directory.path() + "/run";
-  train(task_of(), o);
+  train(o);
   o.resume = "auto", o.steps = 5;
   Task other = task_of();
-  other.held_out = test::noise(50, 5);
-  test::expect_error(
-      [&] { train(other, o); },
-      {"other held-out samples", test::noise(50, 4)->identity(), other.held_out->identity()},
-      Exit::config);
+  other.held_out = noise(50, 5);
+  expect_config_error([&] { train(other, o); }, {"other held-out samples", noise(50, 4)->identity(),
+                                                 other.held_out->identity()});
   TrainOptions seed = o;
   seed.step.seed = 2;
-  test::expect_error([&] { train(task_of(), seed); }, {"with seed 1", "asks for 2"}, Exit::config);
+  expect_config_error([&] { train(seed); }, {"with seed 1", "asks for 2"});
   o.step.clip = 0.5;
-  testing::internal::CaptureStdout();
-  EXPECT_EQ(train(task_of(), o).size(), 2u);
-  std::string said = testing::internal::GetCapturedStdout();
-  EXPECT_NE(said.find("changed since the checkpoint: clip was 1.0, now 0.5"), said.npos) << said;
+  Ran ran = train(o);
+  EXPECT_EQ(ran.losses.size(), 2u);
+  EXPECT_TRUE(says(ran.said, "changed since the checkpoint: clip was 1.0, now 0.5"));
 }
 
 // Learning too fast, the loss of held-out samples rises again.
 TEST(Trainer, KeepsTheCheckpointOfTheLowestValidationLoss) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options({.dp = 2});
   o.out = directory / "run", o.keep = 1, o.keep_best = true;
   o.steps = 8, o.val_every = 1, o.lr = {.peak = 0.3, .low = 0.3, .warmup = 0, .steps = 8};
@@ -292,20 +254,17 @@ TEST(Trainer, KeepsTheCheckpointOfTheLowestValidationLoss) {
     return names;
   };
   auto best = [&] { return std::ranges::min_element(losses) - losses.begin() + 1; };
-  train(task_of(), o, nullptr, note);
+  train(task_of(), o, note);
   ASSERT_LT(best(), 8);
   EXPECT_EQ(steps(), (std::set<std::string>{fmt::format("step-{}", best()), "step-8"}));
   o.resume = "auto", o.steps = 10;
-  testing::internal::CaptureStdout();
-  train(task_of(), o, nullptr, note);
-  std::string said = testing::internal::GetCapturedStdout();
+  std::string said = train(task_of(), o, note).said;
   EXPECT_EQ(steps(), (std::set<std::string>{fmt::format("step-{}", best()), "step-10"}));
-  auto line = fmt::format("lowest validation loss {:.4f}: checkpoint", losses[size_t(best() - 1)]);
-  EXPECT_NE(said.find(line), said.npos) << said;
+  EXPECT_TRUE(says(
+      said, fmt::format("lowest validation loss {:.4f}: checkpoint", losses[size_t(best() - 1)])));
   Task blind = task_of();
   blind.held_out = {};
-  test::expect_error([&] { train(blind, o); }, {"keep-best without held-out samples"},
-                     Exit::config);
+  expect_config_error([&] { train(blind, o); }, {"keep-best without held-out samples"});
 }
 
 /// Data whose identity is only a name.
@@ -316,7 +275,7 @@ struct Nameless : nn::TensorSamples {
 };
 
 TEST(Trainer, OtherDataOfTheSameNameAreRefusedOnResume) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options();
   o.out = directory / "run";
   Task task = task_of();
@@ -324,10 +283,9 @@ TEST(Trainer, OtherDataOfTheSameNameAreRefusedOnResume) {
   train(task, o);
   o.resume = "auto", o.steps = 5;
   task.samples = std::make_shared<Nameless>(41, 1);
-  test::expect_error([&] { train(task, o); }, {"other training samples: number (40)"},
-                     Exit::config);
+  expect_config_error([&] { train(task, o); }, {"other training samples: number (40)"});
   task.samples = std::make_shared<Nameless>(40, 2);
-  test::expect_error([&] { train(task, o); }, {"other training samples: first ("}, Exit::config);
+  expect_config_error([&] { train(task, o); }, {"other training samples: first ("});
 }
 
 // Weights that are not the number of targets may be meant; forgotten ones train, at another rate.
@@ -340,10 +298,9 @@ TEST(Trainer, SaysThatWeightsAreNotTheNumberOfTargets) {
          none = full({1, 1}, -1, i32, cpu);
   auto said = [](const nn::Samples& s) { return weight_warning(s); };
   Tensor x = zeros({1, 16}, f32, cpu);
-  EXPECT_NE(
-      said(Plain(x, some)).find("sample 0 has 3 targets that are not -1, but its weight is 1"),
-      std::string::npos);
-  EXPECT_NE(said(Plain(x, none)).find("sample 0 has 0 targets"), std::string::npos);
+  EXPECT_TRUE(
+      says(said(Plain(x, some)), "sample 0 has 3 targets that are not -1, but its weight is 1"));
+  EXPECT_TRUE(says(said(Plain(x, none)), "sample 0 has 0 targets"));
   EXPECT_EQ(said(nn::TensorSamples(x, some)), "");
 }
 
@@ -355,10 +312,9 @@ TEST(Trainer, InputsThatAreNotFiniteAreNamed) {
     Tensor x = zeros({16, 16}, f32, cpu);
     fill_(x.narrow(0, 5, 1), value);
     task.samples = std::make_shared<nn::TensorSamples>(x, zeros({16}, i32, cpu));
-    test::expect_error([&] { train(task, o); },
-                       {"samples: step", "on rank", "the input of micro-batch 0 (samples",
-                        "expected finite numbers"},
-                       Exit::data);
+    expect_data_error([&] { train(task, o); },
+                      {"samples: step", "on rank", "the input of micro-batch 0 (samples",
+                       "expected finite numbers"});
   }
 }
 
@@ -374,7 +330,7 @@ struct Asked : nn::TensorSamples {
 
 // A flag may be named as the data are; they are compared all the same. All of them is read once.
 TEST(Trainer, TheDataAreComparedUnderANameOfTheirOwnAndReadOnce) {
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   int64_t samples = 1;
   auto task = [&](float value) {
     Task made = task_of();
@@ -392,8 +348,8 @@ TEST(Trainer, TheDataAreComparedUnderANameOfTheirOwnAndReadOnce) {
   EXPECT_EQ(asked->times, 1);
   o.resume = "auto", o.steps = 5;
   auto [other, again] = task(2);
-  test::expect_error([&, task = other] { train(task, o); },
-                     {"other training samples", again->identity()}, Exit::config);
+  expect_config_error([&, task = other] { train(task, o); },
+                      {"other training samples", again->identity()});
 }
 
 }  // namespace

@@ -14,9 +14,7 @@
 namespace triax::text {
 namespace {
 
-using test::error_of;
-using test::expect_error;
-using test::read_bytes;
+using namespace test;
 
 // What `tokenizers` made (tests/fixtures/make_bpe.py).
 const std::string fixture = TRIAX_SOURCE_DIR "/tests/fixtures/bpe";
@@ -41,7 +39,7 @@ Tokenizer from_file() {
 }
 
 /// A directory with files of the fixture.
-struct Copies : test::TemporaryDirectory {
+struct Copies : TemporaryDirectory {
   explicit Copies(std::initializer_list<const char*> names) {
     for (std::string name : names) {
       std::string to = name.substr(name.rfind('/') + 1);
@@ -159,9 +157,9 @@ TEST(Bpe, WritesWhatOlderRunsWroteSoThatTokenizersReadsIt) {
 TEST(Bpe, TokenizerJsonIsPreferred) {
   Copies both({"vocab.json", "merges.txt", "llama3/tokenizer.json"});
   EXPECT_EQ(read_tokenizer(both.path()).hash(), read_tokenizer(fixture + "/llama3").hash());
-  test::write_bytes(both / "tokenizer.json", "{\"model\": {}, \"pre_tokenizer\": null}");
-  expect_error([&] { read_tokenizer(both.path()); },
-               {both / "tokenizer.json", "expected ByteLevel"}, Exit::data);
+  write_bytes(both / "tokenizer.json", "{\"model\": {}, \"pre_tokenizer\": null}");
+  expect_data_error([&] { read_tokenizer(both.path()); },
+                    {both / "tokenizer.json", "expected ByteLevel"});
 }
 
 TEST(Bpe, LearnsTheMergesOfTokenizers) {
@@ -210,10 +208,9 @@ TEST(Bpe, RefusesWhatIsNotUtf8) {
                 },
                 Exit::data),
             "data: f: byte 103 is 0xFF: no byte of UTF-8; expected UTF-8");
-  expect_error([&] { t.encode("ab\xC3"); }, {"byte 2", "that the text ends in"}, Exit::data);
-  expect_error([&] { learn_bpe("ab\xC3", 300); }, {"byte 2"}, Exit::data);
-  expect_error([&] { (void)t.decode(std::vector<int32_t>{447}); }, {"expected 0 to 446"},
-               Exit::data);
+  expect_data_error([&] { t.encode("ab\xC3"); }, {"byte 2", "that the text ends in"});
+  expect_data_error([&] { learn_bpe("ab\xC3", 300); }, {"byte 2"});
+  expect_data_error([&] { (void)t.decode(std::vector<int32_t>{447}); }, {"expected 0 to 446"});
 }
 
 /// The fixture's with one more added token, 447.
@@ -250,19 +247,19 @@ TEST(Bpe, TakesAddedTokensBesideTwoFiles) {
   EXPECT_EQ(read_tokenizer(two.path()).encode("x<pad>"), (std::vector<int32_t>{87, 447}));
   disk().remove(two / "added_tokens.json");
   disk().write(two / "added_tokens.json", R"({"<pad>": -1})");
-  expect_error([&] { read_tokenizer(two.path()); },
-               {two / "added_tokens.json", "<pad> of it is not a number from 0 to 4194304: -1"},
-               Exit::data);
+  expect_data_error(
+      [&] { read_tokenizer(two.path()); },
+      {two / "added_tokens.json", "<pad> of it is not a number from 0 to 4194304: -1"});
 }
 
 TEST(Bpe, RefusesDamagedFiles) {
   std::string vocab = read_bytes(fixture + "/vocab.json");
   std::string merges = read_bytes(fixture + "/merges.txt");
   auto refuses = [&](const std::string& v, const std::string& m, const std::string& part) {
-    test::TemporaryDirectory dir;
+    TemporaryDirectory dir;
     disk().write(dir / "vocab.json", v);
     disk().write(dir / "merges.txt", m);
-    expect_error([&] { read_tokenizer(dir.path()); }, {dir.path(), part}, Exit::data);
+    expect_data_error([&] { read_tokenizer(dir.path()); }, {dir.path(), part});
   };
   refuses("", merges, "does not start with an open brace");
   refuses(vocab.substr(0, 1000), merges, "not JSON at byte");
@@ -279,7 +276,7 @@ TEST(Bpe, RefusesDamagedFiles) {
   refuses(vocab, merges.substr(0, merges.size() / 2), "");
   refuses(vocab, merges.substr(0, merges.rfind('\n', merges.size() - 2) + 1), "Is the file cut");
   refuses(vocab, "", "Is the file cut off?");
-  test::TemporaryDirectory empty;
+  TemporaryDirectory empty;
   expect_error([&] { read_tokenizer(empty.path()); }, {empty.path(), "no vocab.json"},
                Exit::not_found);
   disk().write(empty / "vocab.json", vocab);
@@ -290,8 +287,8 @@ TEST(Bpe, RefusesDamagedFiles) {
 TEST(Bpe, RefusesTokenizersThatEncodeAnotherWay) {
   std::string json = read_bytes(fixture + "/tokenizer.json");
   auto refuses = [&](const std::string& from, const std::string& to, const std::string& part) {
-    expect_error([&] { Tokenizer::from_json(replaced(json, from, to), "run/t.json"); },
-                 {"run/t.json", part}, Exit::data);
+    expect_data_error([&] { Tokenizer::from_json(replaced(json, from, to), "run/t.json"); },
+                      {"run/t.json", part});
   };
   refuses("\"type\":\"BPE\"", "\"type\":\"Unigram\"", "a type other than BPE");
   refuses("\"type\":\"ByteLevel\"", "\"type\":\"Whitespace\"",

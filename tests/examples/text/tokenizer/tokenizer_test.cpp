@@ -7,8 +7,7 @@
 namespace triax::text {
 namespace {
 
-using test::error_of;
-using test::expect_error;
+using namespace test;
 
 std::string bytes(std::initializer_list<int> values) {
   std::string text;
@@ -82,10 +81,10 @@ TEST(Tokenizer, RefusesWhatIsNotUtf8) {
   };
   auto t = Tokenizer::from_text("ab");
   for (const Case& c : cases) {
-    expect_error([&] { Tokenizer::from_text(c.text); }, {c.message}, Exit::data);
-    expect_error([&] { t.encode(c.text); }, {"byte"}, Exit::data);
+    expect_data_error([&] { Tokenizer::from_text(c.text); }, {c.message});
+    expect_data_error([&] { t.encode(c.text); }, {"byte"});
   }
-  expect_error([] { Tokenizer::from_text(""); }, {"the text is empty"}, Exit::data);
+  expect_data_error([] { Tokenizer::from_text(""); }, {"the text is empty"});
 }
 
 TEST(Tokenizer, RefusesDamagedJson) {
@@ -114,7 +113,7 @@ TEST(Tokenizer, RefusesDamagedJson) {
       "{\"format\":" + format + ",\"version\":1}",
   };
   for (const std::string& json : damaged) {
-    expect_error([&] { Tokenizer::from_json(json, "run/t.json"); }, {"run/t.json"}, Exit::data);
+    expect_data_error([&] { Tokenizer::from_json(json, "run/t.json"); }, {"run/t.json"});
   }
 }
 

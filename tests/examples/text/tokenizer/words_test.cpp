@@ -12,7 +12,7 @@
 namespace triax::text {
 namespace {
 
-using test::expect_error;
+using namespace test;
 
 using Lengths = std::vector<int64_t>;
 
@@ -27,7 +27,7 @@ struct Fixture {
   std::vector<Expected> all;
 
   Fixture() {
-    std::istringstream lines(test::read_bytes(TRIAX_SOURCE_DIR "/tests/fixtures/words.jsonl"));
+    std::istringstream lines(read_bytes(TRIAX_SOURCE_DIR "/tests/fixtures/words.jsonl"));
     std::string line;
     std::getline(lines, line);
     nn::JsonReader first(line, "words.jsonl", "line", 4);
@@ -117,7 +117,7 @@ Words splitting(const std::string& pattern) { return Words({{pattern}}); }
 
 TEST(Words, RefusesPatternsThatAreReadInOtherWays) {
   auto refuses = [](const std::string& pattern, const std::string& part) {
-    expect_error([&] { splitting(pattern); }, {"pattern `" + pattern, part}, Exit::data);
+    expect_data_error([&] { splitting(pattern); }, {"pattern `" + pattern, part});
   };
   refuses("^a", "has `^` at byte 0, which is not supported");
   refuses("a(?<=b)", "`(?<`");
@@ -189,17 +189,17 @@ TEST(Words, APatternThatTakesTooLongIsAnError) {
   std::string text(3000, 'a');
   Words words = splitting("(?:a+)+[bc]");
   WordReader reader(words, text, {"data: f", 100});
-  expect_error([&] { lengths_of(reader, 0, text.size()); },
-               {"data: f: byte 100: pattern `(?:a+)+[bc]`: match limit exceeded"}, Exit::data);
+  expect_data_error([&] { lengths_of(reader, 0, text.size()); },
+                    {"data: f: byte 100: pattern `(?:a+)+[bc]`: match limit exceeded"});
 }
 
 TEST(Words, RefusesWhatIsNotUtf8) {
   Words words;
-  expect_error(
+  expect_data_error(
       [&] {
         WordReader(words, "ab \xFF", {"data: f", 100});
       },
-      {"data: f: byte 103 is 0xFF: no byte of UTF-8; expected UTF-8"}, Exit::data);
+      {"data: f: byte 103 is 0xFF: no byte of UTF-8; expected UTF-8"});
 }
 
 }  // namespace

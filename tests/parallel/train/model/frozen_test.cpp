@@ -9,15 +9,12 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
 
-using test::expect_error;
-using test::outcome;
-using test::task_of;
-using test::TemporaryDirectory;
-using test::tiny_options;
+using namespace test;
 
 /// y = W x + b + B A x: low-rank adapters (Hu et al., "LoRA", 2021, section 4) beside a layer whose
 /// parameters keep their names.
@@ -33,7 +30,7 @@ struct Adapted : ColumnLinear {
   ColumnLinear& up;
 };
 
-/// test::Block with adapters, or without.
+/// Block with adapters, or without.
 template <class Up> struct Adapts : nn::Module {
   template <class... Std>
   explicit Adapts(const TensorParallel& tp, Std... std)
@@ -49,8 +46,8 @@ template <class Up> struct Adapts : nn::Module {
 /// Layers rows, in, block0, block1, head; `in` is a first layer with parameters.
 struct AdaptedNet : nn::Sequence {
   explicit AdaptedNet(const TensorParallel& tp, double std = 0.3) {
-    add<test::Rows>("rows", tp);
-    add<test::Block>("in", tp);
+    add<Rows>("rows", tp);
+    add<Block>("in", tp);
     add<Adapts<Adapted>>("block0", tp, std);
     add<Adapts<Adapted>>("block1", tp, std);
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
@@ -62,10 +59,10 @@ struct FreshNet : AdaptedNet {
 };
 struct PlainNet : nn::Sequence {
   explicit PlainNet(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
-    add<test::Block>("in", tp);
-    add<test::Block>("block0", tp);
-    add<test::Block>("block1", tp);
+    add<Rows>("rows", tp);
+    add<Block>("in", tp);
+    add<Block>("block0", tp);
+    add<Block>("block1", tp);
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
 };
@@ -103,12 +100,6 @@ TEST(Frozen, ParametersKeepTheirBitsAndAreInNoNorm) {
   }
 }
 
-std::string difference(const TrainOptions& o, OneRank takes) {
-  auto d = compare_with_reference(task_of<AdaptedNet>(), o,
-                                  trace(task_of<AdaptedNet>(), reference_of(o, takes)));
-  return d ? fmt::format("step {}: {} {}: {}", d->step, d->what, d->name, d->how_much) : "";
-}
-
 TEST(Frozen, EveryMeshTrainsTheSame) {
   int number = 0;
   for (MeshShape mesh : {MeshShape{1, 1, 1}, {2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {1, 4, 1}, {2, 2, 2}})
@@ -123,11 +114,12 @@ TEST(Frozen, EveryMeshTrainsTheSame) {
         number += 3;  // three groups: each meets all of the eight
         SCOPED_TRACE(fmt::format("{}{}{} ZeRO {} {} {} {}", mesh.dp, mesh.pp, mesh.tp, zero, groups,
                                  o.step.schedule, number));
-        EXPECT_EQ(difference(o, OneRank::whole_batch), "");
+        EXPECT_EQ(difference(task_of<AdaptedNet>(), o), "");
         if (mesh.size() < 8 && mesh.pp < 4) continue;
         for (DType dtype : {bf16, f16}) {
           o.step.dtype = dtype;
-          EXPECT_EQ(difference(o, OneRank::same_micro_batches), "") << name(dtype);
+          EXPECT_EQ(difference(task_of<AdaptedNet>(), o, OneRank::same_micro_batches), "")
+              << name(dtype);
         }
       }
 }
@@ -155,7 +147,7 @@ TEST(Frozen, OffloadedToFiles) {
   auto o = tiny_options({2, 1, 1});
   o.step.zero = Zero::parameters, o.step.groups = second_half, o.step.micro_batch = 4;
   o.step.offload = Offloaded::parameters, o.step.offload_dir = files.path();
-  EXPECT_EQ(difference(o, OneRank::whole_batch), "");
+  EXPECT_EQ(difference(task_of<AdaptedNet>(), o), "");
 }
 
 /// A frozen scale, which the layer behind the one that lists it uses too; or none uses it.
@@ -171,7 +163,7 @@ template <bool used> struct Scaled : nn::Module {
 };
 template <bool used> struct ScaledNet : nn::Sequence {
   explicit ScaledNet(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
+    add<Rows>("rows", tp);
     auto& scaled = child<Scaled<used>>("scaled", tp);
     add("scaled", {&scaled}, [&](const Tensor& x) { return scaled(x); });
     add("again", {}, [&](const Tensor& x) { return scaled(x); });
@@ -180,22 +172,19 @@ template <bool used> struct ScaledNet : nn::Sequence {
 };
 
 TEST(Frozen, UsesAreCheckedAsThoseOfOthers) {
-  EXPECT_TRUE(test::refused(outcome(task_of<ScaledNet<true>>(), tiny_options()),
-                            "it uses parameter scaled.scale", "layer again"));
-  EXPECT_TRUE(test::refused(outcome(task_of<ScaledNet<false>>(), tiny_options()),
-                            "parameter scaled.scale: no op reaches it", "returns"));
+  EXPECT_TRUE(refused(outcome(task_of<ScaledNet<true>>(), tiny_options()),
+                      "it uses parameter scaled.scale", "layer again"));
+  EXPECT_TRUE(refused(outcome(task_of<ScaledNet<false>>(), tiny_options()),
+                      "parameter scaled.scale: no op reaches it", "returns"));
 }
 
 TEST(Frozen, IsWhatRunsAndParitySay) {
   auto o = tiny_options();
   o.step.groups = "head.*:lr=1; *:frozen";
-  testing::internal::CaptureStdout();
-  run_worlds(1, [&](World& world) { Trainer(task_of<PlainNet>(), o, world).run(); });
+  EXPECT_TRUE(says(train(task_of<PlainNet>(), o).said, "parameters, 64 of them trained"));
+  Printed printed;
   EXPECT_EQ(parity(task_of<PlainNet>(), o), Exit::ok);
-  std::string said = testing::internal::GetCapturedStdout();
-  EXPECT_NE(said.find("parameters, 64 of them trained"), said.npos) << said;
-  EXPECT_NE(said.find("1 gradients and weights of every step, 18 frozen weights"), said.npos)
-      << said;
+  EXPECT_TRUE(says(printed.text(), "1 gradients and weights of every step, 18 frozen weights"));
 }
 
 /// Bytes of gradients and of optimizer state that a rank holds.
@@ -222,25 +211,14 @@ TEST(Frozen, ParametersHaveNeitherGradientNorState) {
 TEST(Frozen, NothingToTrainIsAnError) {
   auto o = tiny_options();
   o.step.groups = "*:frozen";
-  EXPECT_TRUE(test::refused(outcome(task_of(), o), "all 13 parameters are frozen", "one to train"));
-}
-
-/// The losses of a run.
-std::vector<double> losses(const Task& task, const TrainOptions& o) {
-  std::vector<double> all;
-  run_worlds(o.step.mesh.size(), [&](World& world) {
-    Trainer trainer(task, o, world);
-    trainer.on({.step = [&](Trainer&, const StepRecord& r) { all.push_back(r.result.loss); }});
-    trainer.run();
-  });
-  return all;
+  EXPECT_TRUE(refused(outcome(task_of(), o), "all 13 parameters are frozen", "one to train"));
 }
 
 /// A run directory with a trained PlainNet.
 std::string trained(const TemporaryDirectory& directory, double average = 0) {
   auto o = tiny_options();
   o.out = directory / "plain", o.steps = 8, o.step.average = average;
-  losses(task_of<PlainNet>(), o);
+  train(task_of<PlainNet>(), o);
   return o.out;
 }
 
@@ -251,21 +229,19 @@ TEST(Frozen, AdaptersStartBesideTheWeightsOfACheckpoint) {
   for (MeshShape mesh : {MeshShape{1, 1, 1}, {2, 2, 2}}) {
     auto o = tiny_options(mesh);
     o.init = plain, o.steps = 1, o.step.micro_batch = 4, o.step.zero = Zero::gradients;
-    double without = losses(task_of<PlainNet>(), o)[0];
-    expect_error([&] { losses(task_of<FreshNet>(), o); },
-                 {"has no tensor block0.up.lora_a.weight", "the model's own: --init-new"},
-                 Exit::data);
+    double without = train(task_of<PlainNet>(), o).losses[0];
+    expect_data_error([&] { train(task_of<FreshNet>(), o); },
+                      {"has no tensor block0.up.lora_a.weight", "the model's own: --init-new"});
     o.init_new = "*.lora_*", o.step.groups = lora, o.steps = 6;
-    auto with = losses(task_of<FreshNet>(), o);
+    auto with = train(task_of<FreshNet>(), o).losses;
     EXPECT_NEAR(with[0], without, 1e-6);
     if (one.empty()) one = with;
     for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(with[i], one[i], 1e-5) << i;
     o.init_new = "*.lroa_*", o.init = "";
-    expect_error([&] { losses(task_of<FreshNet>(), o); }, {"init-new=*.lroa_* without init"},
-                 Exit::config);
+    expect_config_error([&] { train(task_of<FreshNet>(), o); }, {"init-new=*.lroa_* without init"});
     o.init = plain;
-    expect_error([&] { losses(task_of<FreshNet>(), o); },
-                 {"init-new: `*.lroa_*` matches no parameter", "Parameters: "}, Exit::config);
+    expect_config_error([&] { train(task_of<FreshNet>(), o); },
+                        {"init-new: `*.lroa_*` matches no parameter", "Parameters: "});
   }
 }
 
@@ -276,29 +252,27 @@ TEST(Frozen, ModelsWithOtherSettingsAreSaid) {
   task.settings = SettingGroup("Model").add("classes", "N", "of the head", &classes);
   auto o = tiny_options();
   o.out = directory / "four";
-  losses(task, o);
+  train(task, o);
   o.init = std::exchange(o.out, ""), classes = 5;
   std::string other = "is of a model with classes 4; this run asks for 5";
-  expect_error([&] { losses(task, o); }, {other, "Leave --classes out"}, Exit::config);
+  expect_config_error([&] { train(task, o); }, {other, "Leave --classes out"});
   o.init_new = "head.*";
-  testing::internal::CaptureStdout();
-  EXPECT_EQ(losses(task, o).size(), 3u);
-  EXPECT_NE(testing::internal::GetCapturedStdout().find(other), std::string::npos);
+  EXPECT_TRUE(says(train(task, o).said, other));
 }
 
 TEST(Frozen, WhatACheckpointHasBesidesIsLeftOutIfNamed) {
   TemporaryDirectory directory;
   auto o = tiny_options();
   o.out = directory / "adapted";
-  losses(task_of<AdaptedNet>(), o);
+  train(task_of<AdaptedNet>(), o);
   o.init = std::exchange(o.out, "");
-  expect_error([&] { losses(task_of<PlainNet>(), o); },
-               {"has no place in this model", "--init-new \"block0.up.lora_"}, Exit::data);
+  expect_data_error([&] { train(task_of<PlainNet>(), o); },
+                    {"has no place in this model", "--init-new \"block0.up.lora_"});
   o.init_new = "*lora*; head.*";
-  EXPECT_EQ(losses(task_of<PlainNet>(), o).size(), 3u);
+  EXPECT_EQ(train(task_of<PlainNet>(), o).losses.size(), 3u);
   for (const char* text : {"*lora*;", "; head.*"}) {
     o.init_new = text;
-    expect_error([&] { losses(task_of<PlainNet>(), o); }, {"an empty one"}, Exit::config);
+    expect_config_error([&] { train(task_of<PlainNet>(), o); }, {"an empty one"});
   }
 }
 
@@ -311,21 +285,14 @@ TEST(Frozen, RunsResumeOnAnotherMesh) {
     o.step.average = 0.9;
     return o;
   };
-  auto straight = losses(task_of<AdaptedNet>(), options({}, 6, "straight"));
-  auto first = options({.dp = 2}, 3, "halves");
-  first.step.zero = Zero::parameters;
-  auto half = losses(task_of<AdaptedNet>(), first);
-  auto second = options({.pp = 2, .tp = 2}, 6, "halves");
-  second.resume = "auto", second.step.zero = Zero::optimizer;
-  auto rest = losses(task_of<AdaptedNet>(), second);
-  half.insert(half.end(), rest.begin(), rest.end());
-  ASSERT_EQ(half.size(), 6u);
-  for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(half[i], straight[i], 1e-5) << i;
+  auto first = options({.dp = 2}, 3, "halves"), second = options({.pp = 2, .tp = 2}, 6, "halves");
+  first.step.zero = Zero::parameters, second.step.zero = Zero::optimizer;
+  expect_resumed(task_of<AdaptedNet>(), options({}, 6, "straight"), first, second);
   for (const char* groups : {"", "*lora_a*:lr=1; *:frozen"}) {
     auto other = options({}, 9, "straight");
     other.resume = "auto", other.step.groups = groups;
-    expect_error([&] { losses(task_of<AdaptedNet>(), other); },
-                 {"the optimizer or the frozen parameters differ", "--groups"}, Exit::data);
+    expect_data_error([&] { train(task_of<AdaptedNet>(), other); },
+                      {"the optimizer or the frozen parameters differ", "--groups"});
   }
 }
 

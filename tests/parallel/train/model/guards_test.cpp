@@ -8,19 +8,17 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
 
-using test::outcome;
-using test::refused;
-using test::task_of;
-using test::tiny_options;
+using namespace test;
 
 /// A norm or head in place of the right ones.
 template <class Norm, class Head> struct Net : nn::Sequence {
   explicit Net(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
+    add<Rows>("rows", tp);
     if constexpr (std::is_constructible_v<Norm, int64_t, const TensorParallel&>)
       add<Norm>("norm", 16, tp);
     else if constexpr (std::is_default_constructible_v<Norm>) add<Norm>("norm");
@@ -159,13 +157,10 @@ TEST(Guards, SplitStretchesThatAreNotClosedAfterStepsThatOverflow) {
   auto o = tiny_options({.tp = 2});
   o.step.dtype = f16, o.step.dynamic_scale.initial = 0x1p24;
   o.steps = 30;
-  auto train = [&] {
-    run_worlds(2, [&](World& world) { Trainer(task_of<OpenNet<1>>(), o, world).run(); });
-  };
-  testing::internal::CaptureStdout();
-  test::expect_error(train, {"the gradient of open.norm.", "enter"}, Exit::config);
-  std::string said = testing::internal::GetCapturedStdout();
-  EXPECT_NE(said.find("overflow"), said.npos) << said;
+  Printed printed;
+  auto run = [&](World& world) { Trainer(task_of<OpenNet<1>>(), o, world).run(); };
+  expect_config_error([&] { run_worlds(2, run); }, {"the gradient of open.norm.", "enter"});
+  EXPECT_TRUE(says(printed.text(), "overflow"));
 }
 
 /// Samples of 4 TB, which take no memory as long as nobody copies them.

@@ -12,10 +12,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::outcome;
-using test::refused;
-using test::task_of;
-using test::tiny_options;
+using namespace test;
 
 TEST(Guards, TasksThatLackSomething) {
   struct Empty : nn::Samples {
@@ -43,11 +40,10 @@ TEST(Guards, TasksThatLackSomething) {
             "65: samples: count() of the held-out ones is 0; expected 1 or more");
   auto parity_of = [&](const Task& task) { parity(task, o); };
   for (auto& task : {none, no_build, null})
-    test::expect_error([&] { parity_of(task); }, {"expected"}, Exit::config);
-  test::expect_error([&] { parity_of(empty); }, {"samples: count()"}, Exit::data);
+    expect_config_error([&] { parity_of(task); }, {"expected"});
+  expect_data_error([&] { parity_of(empty); }, {"samples: count()"});
   o.steps = 0;
-  test::expect_error([&] { parity_of(task_of()); }, {"parity: steps=0; expected 1 to 10000"},
-                     Exit::config);
+  expect_config_error([&] { parity_of(task_of()); }, {"parity: steps=0; expected 1 to 10000"});
 }
 
 TEST(Guards, SamplesThatAreNotWhatTheyPromise) {
@@ -64,19 +60,19 @@ TEST(Guards, SamplesThatAreNotWhatTheyPromise) {
   task = task_of();
   Tensor nan = full({4, 16}, double(NAN), f32, cpu);
   task.held_out = std::make_shared<nn::TensorSamples>(nan, zeros({4}, i32, cpu));
-  test::TemporaryDirectory directory;
+  TemporaryDirectory directory;
   auto o = tiny_options();
   o.out = directory / "run";
   o.resume = "auto";
   for (const char* run : {"first", "resumed, which has nothing else to do"}) {
     SCOPED_TRACE(run);
-    test::expect_error([&] { run_worlds(1, [&](World& w) { Trainer(task, o, w).run(); }); },
-                       {"validation: loss nan after step 3", "smaller --lr",
-                        "look for inf and NaN in the held-out samples"},
-                       Exit::non_finite);
+    expect_error([&] { run_worlds(1, [&](World& w) { Trainer(task, o, w).run(); }); },
+                 {"validation: loss nan after step 3", "smaller --lr",
+                  "look for inf and NaN in the held-out samples"},
+                 Exit::non_finite);
     EXPECT_TRUE(disk().is_directory(o.out + "/step-3")) << "what was trained is kept";
-    std::string records = test::read_bytes(o.out + "/metrics.jsonl");
-    EXPECT_EQ(records.find("val_loss"), records.npos) << records;
+    std::string records = read_bytes(o.out + "/metrics.jsonl");
+    EXPECT_FALSE(says(records, "val_loss"));
   }
 }
 

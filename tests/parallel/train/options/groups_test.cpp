@@ -9,15 +9,12 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
 
-using test::error_of;
-using test::outcome;
-using test::refused;
-using test::TemporaryDirectory;
-using test::tiny_options;
+using namespace test;
 
 TEST(Groups, AreReadFromAText) {
   auto groups = parse_groups("head.*:lr=0.1,decay=0;  *.bias : lr = 2 ;x:decay=1e-2");
@@ -111,16 +108,16 @@ TEST(Groups, ThatMatchNothing) {
 TEST(Groups, EveryMeshRefusesAlike) {
   auto o = tiny_options({.dp = 1});
   o.step.groups = "haed.table:lr=2";
-  std::string one = outcome(test::task_of(), o);
+  std::string one = outcome(task_of(), o);
   EXPECT_TRUE(refused(one, "groups: `haed.table` matches no parameter; the nearest is head.table",
                       "block0.norm.gamma"));
   for (MeshShape mesh : {MeshShape{2, 1, 1}, {1, 2, 1}, {1, 1, 2}, {2, 2, 2}}) {
     o.step.mesh = mesh;
     o.step.micro_batch = 4;
-    EXPECT_EQ(outcome(test::task_of(), o), one);
+    EXPECT_EQ(outcome(task_of(), o), one);
     auto fits = o;
     fits.step.groups = "head.*:lr=2; block0.*:decay=0.1";
-    EXPECT_EQ(outcome(test::task_of(), fits), "");
+    EXPECT_EQ(outcome(task_of(), fits), "");
   }
 }
 
@@ -135,11 +132,6 @@ TrainOptions options(MeshShape mesh, Zero zero) {
   return o;
 }
 
-std::string difference(const TrainOptions& o, const Trace& reference) {
-  auto d = compare_with_reference(test::task_of(), o, reference);
-  return d ? fmt::format("step {}: {} {}: {}", d->step, d->what, d->name, d->how_much) : "";
-}
-
 TEST(Groups, TrainAlikeOnEveryMesh) {
   const optim::MakeOptimizer lion = [](auto& slots) {
     return std::make_unique<optim::Lion>(slots);
@@ -147,13 +139,12 @@ TEST(Groups, TrainAlikeOnEveryMesh) {
   for (auto& optimizer : {optim::MakeOptimizer(), lion}) {
     auto base = options({}, Zero::off);
     base.step.optimizer = optimizer;
-    Trace reference = trace(test::task_of(), reference_of(base));
+    Trace reference = trace(task_of(), reference_of(base));
     for (MeshShape mesh : {MeshShape{2, 1, 1}, {4, 1, 1}, {1, 2, 1}, {1, 1, 2}, {2, 2, 2}})
       for (Zero zero : {Zero::off, Zero::optimizer, Zero::gradients, Zero::parameters}) {
         auto o = options(mesh, zero);
         o.step.optimizer = optimizer;
-        EXPECT_EQ(difference(o, reference), "")
-            << fmt::format("dp {} pp {} tp {} zero {}", mesh.dp, mesh.pp, mesh.tp, int(zero));
+        EXPECT_EQ(difference(task_of(), o, reference), "") << name_of_run(o);
       }
   }
 }
@@ -163,14 +154,14 @@ TEST(Groups, TrainAlikeOffloadedAndInHalfPrecision) {
   for (DType dtype : {f32, f16}) {
     auto base = options({}, Zero::off);
     base.step.dtype = dtype;
-    Trace reference = trace(test::task_of(), reference_of(base));
+    Trace reference = trace(task_of(), reference_of(base));
     for (auto what : {Offloaded::nothing, Offloaded::optimizer, Offloaded::parameters})
       for (const std::string& files : {std::string(), directory.path()}) {
         if (what == Offloaded::nothing && !files.empty()) continue;
         bool all = what == Offloaded::parameters;
         auto o = options({.dp = 2}, all ? Zero::parameters : Zero::optimizer);
         o.step.dtype = dtype, o.step.offload = what, o.step.offload_dir = files;
-        EXPECT_EQ(difference(o, reference), "") << name(dtype) << " " << int(what) << " " << files;
+        EXPECT_EQ(difference(task_of(), o, reference), "") << name(dtype) << int(what) << files;
       }
   }
 }
@@ -179,7 +170,7 @@ TEST(Groups, TrainAlikeOffloadedAndInHalfPrecision) {
 TEST(Groups, ARateOfNoneMovesNothing) {
   auto o = options({.dp = 2, .pp = 2}, Zero::optimizer);
   o.step.groups = "block1.*:lr=0";
-  Trace run = trace(test::task_of(), o);
+  Trace run = trace(task_of(), o);
   for (auto& [name, whole] : run.initial) {
     if (name.find('/') != name.npos) continue;
     bool same = whole.values == run.steps.back().state.at(name).values;
@@ -187,30 +178,16 @@ TEST(Groups, ARateOfNoneMovesNothing) {
   }
 }
 
-std::vector<double> losses(TrainOptions o) {
-  std::vector<double> all;
-  run_worlds(o.step.mesh.size(), [&](World& world) {
-    Trainer trainer(test::task_of(), o, world);
-    trainer.on({.step = [&](Trainer&, const StepRecord& r) { all.push_back(r.result.loss); }});
-    trainer.run();
-  });
-  return all;
-}
-
 // Groups cut the optimizer's slots elsewhere on every mesh; a checkpoint knows nothing of slots.
 TEST(Groups, AreResumedOnAnotherMesh) {
   TemporaryDirectory directory;
   auto o = options({.dp = 1}, Zero::off);
   o.steps = 6, o.lr.warmup = 0;
-  auto straight = losses(o);
   auto half = options({.dp = 2, .tp = 2}, Zero::gradients);
   half.steps = 3, half.out = directory / "run";
-  auto all = losses(half);
   auto rest = options({.dp = 2, .pp = 2}, Zero::optimizer);
-  rest.steps = 6, rest.out = half.out, rest.resume = "auto";
-  for (double loss : losses(rest)) all.push_back(loss);
-  ASSERT_EQ(all.size(), straight.size());
-  for (size_t i = 0; i < all.size(); ++i) EXPECT_NEAR(all[i], straight[i], 1e-5) << i;
+  rest.steps = 6;
+  expect_resumed(task_of(), o, half, rest);
 }
 
 }  // namespace

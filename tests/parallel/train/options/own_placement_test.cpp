@@ -36,13 +36,12 @@ TEST(OwnPlacement, ComesAfterTheFlagAndBeforeTheBalance) {
 
   o.placement = "";
   o.place = [](auto&, auto&) { return Counts{1, 1}; };  // not "two between the ends"
-  test::expect_error([&] { place(facts, o); }, {"placement", "1,1, adds up to 2", "the 4 layers"},
-                     Exit::config);
+  test::expect_config_error([&] { place(facts, o); },
+                            {"placement", "1,1, adds up to 2", "the 4 layers"});
   o.place = [](auto&, auto&) { return Counts{4, 0}; };
-  test::expect_error([&] { place(facts, o); }, {"placement: 4,0 leaves the last stage"},
-                     Exit::config);
+  test::expect_config_error([&] { place(facts, o); }, {"placement: 4,0 leaves the last stage"});
   o.place = [](auto&, auto&) { return Counts{4}; };
-  test::expect_error([&] { place(facts, o); }, {"placement: 4 has 1 counts"}, Exit::config);
+  test::expect_config_error([&] { place(facts, o); }, {"placement: 4 has 1 counts"});
 }
 
 /// A plan asks once for each shape: as many virtual stages may be other stages.
@@ -103,7 +102,7 @@ TEST(Placement, SharedParametersAreWhereTheirGradientsAreSummed) {
   place_shared({true, {"first"}, 2, "zb-v"});
   place_shared({false, {"first", "a"}, 1});
   auto refused = [](const Way& way, const std::vector<std::string>& parts) {
-    test::expect_error([&] { place_shared(way); }, parts, Exit::config);
+    test::expect_config_error([&] { place_shared(way); }, parts);
   };
   refused(
       {true, {"first", "a"}, 4},

@@ -2,21 +2,24 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <chrono>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 
+#include "core/io/files.h"
 #include "parallel/train/runs/report.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
+#include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
 
-using test::expect_error;
-using test::read_bytes;
-using test::TemporaryDirectory;
-using test::write_bytes;
+using namespace test;
 using Owner = Metrics::Place::Owner;
 
 StepRecord record(int64_t step) {
@@ -114,12 +117,11 @@ TEST_F(MetricsTest, HalfALineGoesAndAFreshStartEmptiesItsOwnFile) {
 TEST_F(MetricsTest, AnotherRunsFileIsNotTouched) {
   write(1, 5);
   std::string before = read_bytes(path);
-  expect_error([&] { open(0, Owner::unknown); },
-               {"metrics: " + path + " exists, and this run starts afresh",
-                "move it away, or choose another --metrics"},
-               Exit::config);
-  expect_error([&] { open(3, Owner::unknown); },
-               {"metrics: " + path + " exists, and the resumed run wrote elsewhere"}, Exit::config);
+  expect_config_error([&] { open(0, Owner::unknown); },
+                      {"metrics: " + path + " exists, and this run starts afresh",
+                       "move it away, or choose another --metrics"});
+  expect_config_error([&] { open(3, Owner::unknown); },
+                      {"metrics: " + path + " exists, and the resumed run wrote elsewhere"});
   EXPECT_EQ(read_bytes(path), before);
 }
 
@@ -127,9 +129,9 @@ TEST_F(MetricsTest, AnotherRunsFileIsNotTouched) {
 TEST_F(MetricsTest, OneRunAtATimeWrites) {
   {
     Metrics first = open(0, Owner::unknown);
-    expect_error([&] { open(0, Owner::unknown); },
-                 {"metrics: " + path + " is in use by another run", "choose another --metrics"},
-                 Exit::config);
+    expect_config_error(
+        [&] { open(0, Owner::unknown); },
+        {"metrics: " + path + " is in use by another run", "choose another --metrics"});
     first.write(record(1));
   }
   write(2, 2);
@@ -158,10 +160,8 @@ TEST_F(MetricsTest, ALineThatIsNoStepIsNamed) {
     SCOPED_TRACE(line);
     std::string bad = good + line + "\n" + R"({"step":4})" + "\n";
     write_bytes(path, bad);
-    expect_error(
-        [&] { open(9); },
-        {"metrics: " + path + ":3" + why, "Move the file away, or choose another --metrics"},
-        Exit::data);
+    expect_data_error([&] { open(9); }, {"metrics: " + path + ":3" + why,
+                                         "Move the file away, or choose another --metrics"});
     EXPECT_EQ(read_bytes(path), bad) << "and nothing is lost";
     { Metrics m = open(0); }  // a fresh start of this run reads no line
     EXPECT_EQ(read_bytes(path), "");
@@ -179,6 +179,91 @@ TEST_F(MetricsTest, AFileThatCannotBeWrittenIsNamed) {
   Metrics full({.path = "/dev/full", .unit = "samples"}, 0);
   expect_error([&] { full.write(record(1)); }, {"metrics: cannot write /dev/full"},
                Exit::cannot_write);
+}
+
+// Which file a run writes its metrics to.
+
+// They are replaced when the metrics are open already.
+TEST(TrainerMetrics, AreNoFileThatTheRunDirectoryKeeps) {
+  TemporaryDirectory directory;
+  std::filesystem::create_directory_symlink(directory.path(), directory / "link");
+  Task task = task_of();
+  task.attachments["notes"] = "{}";
+  auto o = tiny_options();
+  o.out = directory / "run";
+  for (const char* name : {"run/config.toml", "run/settings.txt", "run/metrics_path", "run/lock",
+                           "run/notes.json", "run/step-3", "run/config.toml.tmp", "run/step-3/x",
+                           "link/run/lock", "run/../run/./lock"}) {
+    o.metrics = directory / name;
+    expect_config_error([&] { train(task, o); },
+                        {"metrics: " + o.metrics + ": the run directory keeps"});
+    EXPECT_FALSE(disk().is_directory(o.out)) << "what is refused makes nothing";
+  }
+  o.metrics = directory / "run/mine.jsonl";
+  EXPECT_EQ(train(task, o).code, Exit::ok);
+  EXPECT_TRUE(std::filesystem::exists(o.metrics));
+}
+
+// A run directory that came from somebody else must not lead to a file of ours.
+TEST(TrainerMetrics, OfTheRunDirectoryAreNoLink) {
+  TemporaryDirectory directory;
+  auto o = tiny_options();
+  o.out = directory / "run";
+  std::filesystem::create_directory(o.out);
+  write_bytes(directory / "mine", "kept");
+  std::filesystem::create_symlink(directory / "mine", directory / "run/metrics.jsonl");
+  expect_config_error([&] { train(o); }, {"run/metrics.jsonl is a link", "--metrics "});
+  EXPECT_EQ(read_bytes(directory / "mine"), "kept");
+}
+
+TEST(TrainerMetrics, OfADirectoryThatCannotBeMadeAreNamed) {
+  TemporaryDirectory directory;
+  auto o = tiny_options();
+  o.out = directory / std::string(300, 'x');
+  expect_error([&] { train(o); }, {"files: list " + o.out, "File name too long"}, Exit::io);
+}
+
+TEST(TrainerMetrics, AResumedRunSaysThatTheyGoElsewhere) {
+  TemporaryDirectory directory;
+  auto said = [&](int64_t steps, const std::string& metrics) {
+    auto o = tiny_options();
+    o.steps = steps, o.out = directory / "run", o.resume = "auto", o.metrics = metrics;
+    return train(o).said;
+  };
+  std::string outside = directory / "outside.jsonl", own = directory / "run/metrics.jsonl";
+  for (int steps : {2, 3}) EXPECT_FALSE(says(said(steps, outside), "metrics was"));
+  EXPECT_TRUE(says(said(4, ""), fmt::format("metrics was {}, now {}", outside, own)));
+  EXPECT_FALSE(says(said(5, ""), "metrics was"));
+}
+
+/// Held-out samples that take time.
+struct Slow : nn::Samples {
+  static constexpr std::chrono::milliseconds pause{400};
+  int64_t count() const override { return 8; }
+  nn::Batch batch(std::span<const int64_t> indices) const override {
+    if (indices[0] >= 0) std::this_thread::sleep_for(pause);  // not of blanks
+    return noise(8, 4)->batch(indices);
+  }
+  double weight(int64_t) const override { return 1; }
+  std::string identity() const override { return "slow"; }
+};
+
+// The run before was stopped in it.
+TEST(TrainerMetrics, AValidationThatIsMadeUpForIsNoPartOfAStep) {
+  TemporaryDirectory directory;
+  Task task = task_of();
+  task.held_out = std::make_shared<Slow>();
+  auto o = tiny_options();
+  o.steps = 4, o.val_every = 2, o.out = directory / "run";
+  std::vector<StepRecord> records;
+  train(task, o, [&](Trainer& trainer) {
+    trainer.step(), trainer.step();
+    trainer.on({.step = [&](Trainer&, const StepRecord& r) { records.push_back(r); }});
+  });
+  ASSERT_EQ(records.size(), 2);
+  EXPECT_LT(records[0].seconds, std::chrono::duration<double>(Slow::pause).count());
+  EXPECT_FALSE(records[0].val_loss);
+  EXPECT_TRUE(records[1].val_loss);
 }
 
 }  // namespace

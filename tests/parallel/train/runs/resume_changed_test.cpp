@@ -13,36 +13,17 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
 
-using test::expect_error;
-using test::task_of;
-using test::TemporaryDirectory;
-using test::tiny_options;
-
-/// Returns what it says.
-std::string train(const TrainOptions& o, const Task& task = task_of(),
-                  const Callbacks& calls = {}) {
-  testing::internal::CaptureStdout();
-  try {
-    run_worlds(o.step.mesh.size(), [&](World& world) {
-      Trainer trainer(task, o, world);
-      trainer.on(calls, On::all);
-      trainer.run();
-    });
-  } catch (...) {
-    testing::internal::GetCapturedStdout();
-    throw;
-  }
-  return testing::internal::GetCapturedStdout();
-}
+using namespace test;
 
 /// Samples that note which of them were trained on, and under which serial numbers, once told to:
 /// a trainer asks for some before it starts.
 struct Noted : nn::Samples {
-  std::shared_ptr<nn::Samples> all = test::noise(100);
+  std::shared_ptr<nn::Samples> all = noise(100);
   mutable std::mutex lock;
   mutable std::map<int64_t, int64_t> seen;  // index by serial number
   std::atomic<bool> noting = false;
@@ -63,7 +44,7 @@ struct Noted : nn::Samples {
 void change_state(const std::string& run, const std::function<void(CheckpointState&)>& change) {
   Manifest m = read_manifest(run + "/step-3");
   change(m.state);
-  test::write_bytes(run + "/step-3/manifest.json", to_text(m));
+  write_bytes(run + "/step-3/manifest.json", to_text(m));
 }
 
 /// In the text `settings` of its state.
@@ -85,8 +66,7 @@ TEST(ResumeChanged, ABitwiseRunSaysThatTheInstructionLevelIsAnother) {
   std::string level = "instruction level = ", now = backend(cpu).name();
   change_setting(o.out, level + now, level + "other");
   o.resume = "auto", o.steps = 4;
-  std::string said = train(o);
-  EXPECT_NE(said.find("instruction level was other, now " + now), said.npos) << said;
+  EXPECT_TRUE(says(train(o).said, "instruction level was other, now " + now));
 }
 
 // 3 steps of 16, 2 of 8, and one more of 8 that needs no flag: the sixth begins at sample 64.
@@ -98,14 +78,16 @@ TEST(ResumeChanged, AnotherGlobalBatchGoesOnWithTheNextSample) {
   auto o = tiny_options();
   o.out = dir / "run", o.val_every = 0;
   auto go = [&] {
-    train(o, task,
-          {.start = [&](Trainer&) { noted->noting = true; },
-           .end = [&](Trainer&) { noted->noting = false; }});
+    train(task, o, [&](Trainer& t) {
+      t.on({.start = [&](Trainer&) { noted->noting = true; },
+            .end = [&](Trainer&) { noted->noting = false; }},
+           On::all);
+    });
   };
   go();
   o.resume = "auto", o.steps = 5, o.step.global_batch = 8;
-  expect_error([&] { train(o, task); },
-               {"global-batch 16; this run asks for 8", "--resume-changed allows"}, Exit::config);
+  expect_config_error([&] { train(task, o); },
+                      {"global-batch 16; this run asks for 8", "--resume-changed allows"});
   o.resume_changed = true, o.step.mesh = {.dp = 2}, o.step.micro_batch = 4;
   go();
   o.resume_changed = false, o.steps = 6, o.step.mesh = {};
@@ -123,12 +105,10 @@ TEST(ResumeChanged, SaysWhatChangedOnceInTheMetrics) {
   train(o);
   o.resume = "auto", o.resume_changed = true, o.steps = 6;
   o.step.global_batch = 32, o.step.seed = 2, o.lr.peak = 0.5;
-  testing::internal::CaptureStdout();
-  run_worlds(1, [&](World& world) { Trainer(task_of(), o, world).run(); });
-  std::string said = testing::internal::GetCapturedStdout();
-  for (const char* change : {"global-batch was 16, now 32\n", "seed was 1, now 2\n", "lr was "})
-    EXPECT_NE(said.find(std::string("changed since the checkpoint: ") + change), said.npos) << said;
-  std::string lines = test::read_bytes(o.out + "/metrics.jsonl");
+  std::string said = train(o).said;
+  for (std::string change : {"global-batch was 16, now 32 ", "seed was 1, now 2 ", "lr was "})
+    EXPECT_TRUE(says(said, "changed since the checkpoint: " + change));
+  std::string lines = read_bytes(o.out + "/metrics.jsonl");
   std::string changed = R"(,"changed":"global-batch was 16, now 32; seed was 1, now 2")";
   size_t at = lines.find(changed);
   ASSERT_NE(at, lines.npos) << lines;
@@ -146,11 +126,10 @@ TEST(ResumeChanged, OtherTensorsOrDataStayRefused) {
   int64_t width = 1;
   Task task = task_of();
   task.settings = SettingGroup(model_group).add("width", "N", "of the model", &width);
-  train(o, task);
+  train(task, o);
   o.resume = "auto", o.resume_changed = true, o.steps = 5;
   auto refuses = [&](const TrainOptions& changed, const std::string& what, const Task& with) {
-    expect_error([&] { train(changed, with); }, {what, "--resume-changed does not allow"},
-                 Exit::config);
+    expect_config_error([&] { train(with, changed); }, {what, "--resume-changed does not allow"});
   };
   width = 2;
   refuses(o, "with width 1; this run asks for 2", task);
@@ -162,10 +141,10 @@ TEST(ResumeChanged, OtherTensorsOrDataStayRefused) {
   other.step.average = 0.5;
   refuses(other, "with average 0.0", task);
   Task data = task;
-  data.samples = test::noise(256, 9);
+  data.samples = noise(256, 9);
   refuses(o, "other training samples", data);
   o.resume = "";
-  expect_error([&] { train(o, task); }, {"resume-changed without resume"}, Exit::config);
+  expect_config_error([&] { train(task, o); }, {"resume-changed without resume"});
 }
 
 /// Tensors as the resumed run of `o` has them before its first step, by name and kind, whole.
@@ -223,7 +202,7 @@ TEST(ResumeChanged, MastersOfAnotherPrecisionAreNotRounded) {
     auto changed = o;
     changed.step.mesh = mesh, changed.step.micro_batch = 4, changed.step.zero = zero;
     changed.step.dtype = to, changed.resume = "auto", changed.step.dynamic_scale.initial = 1024;
-    expect_error([&] { resumed(changed); }, {"precision", "--resume-changed allows"}, Exit::config);
+    expect_config_error([&] { resumed(changed); }, {"precision", "--resume-changed allows"});
     changed.resume_changed = true;
     double scale = 0;
     auto after = resumed(changed, &scale);

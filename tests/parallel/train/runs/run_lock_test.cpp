@@ -16,9 +16,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::expect_error;
-using test::read_bytes;
-using test::TemporaryDirectory;
+using namespace test;
 
 /// A job of its own that holds the lock of a directory until it is killed.
 class Job {
@@ -61,7 +59,7 @@ class Job {
 
 TEST(RunLockTest, TheSecondHolderIsToldOfTheFirst) {
   TemporaryDirectory dir;
-  test::write_bytes(dir / "config.toml", "kept");
+  write_bytes(dir / "config.toml", "kept");
   Job first(dir.path());
   ASSERT_TRUE(first.holds());
   std::string before = read_bytes(dir / "lock");
@@ -69,10 +67,9 @@ TEST(RunLockTest, TheSecondHolderIsToldOfTheFirst) {
   ASSERT_EQ(gethostname(host, sizeof host - 1), 0);
   std::string who = "process " + std::to_string(first.process()) + " on " + host + " since 2";
   EXPECT_EQ(before.find(who), 0u) << before;
-  expect_error([&] { RunLock second(dir.path()); },
-               {"run directory " + dir.path() + " is in use by " + who,
-                "choose another --out. Nothing was changed."},
-               Exit::config);
+  expect_config_error([&] { RunLock second(dir.path()); },
+                      {"run directory " + dir.path() + " is in use by " + who,
+                       "choose another --out. Nothing was changed."});
   EXPECT_EQ(read_bytes(dir / "lock"), before);
   EXPECT_EQ(read_bytes(dir / "config.toml"), "kept");
   EXPECT_EQ(disk().list(dir.path()).size(), 2u);
@@ -86,15 +83,15 @@ TEST(RunLockTest, AKilledJobHoldsNothing) {
   job.end();
   RunLock next(dir.path());
   EXPECT_EQ(read_bytes(dir / "lock").find("process " + std::to_string(getpid()) + " on "), 0u);
-  expect_error([&] { RunLock third(dir.path()); },
-               {"in use by process " + std::to_string(getpid())}, Exit::config);
+  expect_config_error([&] { RunLock third(dir.path()); },
+                      {"in use by process " + std::to_string(getpid())});
 }
 
 TEST(RunLockTest, EndsWithItsHolder) {
   TemporaryDirectory dir, other;
   auto first = std::make_unique<RunLock>(dir.path());
   RunLock elsewhere(other.path());
-  test::write_bytes(dir / "note", "kept");
+  write_bytes(dir / "note", "kept");
   first.reset();
   Job next(dir.path());
   EXPECT_TRUE(next.holds());
@@ -109,18 +106,18 @@ TEST(RunLockTest, HoldsForTheDirectoryByAnyName) {
   std::filesystem::create_directory_symlink(run, dir / "link");
   Job first(run);
   ASSERT_TRUE(first.holds());
-  auto o = test::tiny_options();
+  auto o = tiny_options();
   o.out = dir / "link";
-  expect_error(
-      [&] { run_worlds(1, [&](World& world) { Trainer(test::task_of(), o, world).run(); }); },
-      {"run directory " + o.out + " is in use by process"}, Exit::config);
+  expect_config_error(
+      [&] { run_worlds(1, [&](World& world) { Trainer(task_of(), o, world).run(); }); },
+      {"run directory " + o.out + " is in use by process"});
   EXPECT_TRUE(std::filesystem::exists(saving));
 }
 
 // A run directory may come from somebody else.
 TEST(RunLockTest, ALinkIsNotFollowed) {
   TemporaryDirectory dir, other;
-  test::write_bytes(other / "mine", "kept");
+  write_bytes(other / "mine", "kept");
   std::filesystem::create_symlink(other / "mine", dir / "lock");
   expect_error([&] { RunLock lock(dir.path()); }, {"cannot write " + dir.path() + "/lock: "},
                Exit::cannot_write);
@@ -130,7 +127,7 @@ TEST(RunLockTest, ALinkIsNotFollowed) {
 // The text of a job with a longer name must not show behind that of the next.
 TEST(RunLockTest, SaysWhoHoldsItAndNothingElse) {
   TemporaryDirectory dir;
-  test::write_bytes(dir / "lock", std::string(400, 'x'));
+  write_bytes(dir / "lock", std::string(400, 'x'));
   RunLock lock(dir.path());
   EXPECT_EQ(read_bytes(dir / "lock").find('x', read_bytes(dir / "lock").find(" since ")),
             std::string::npos);

@@ -10,34 +10,21 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
 
-using test::task_of;
-using test::TemporaryDirectory;
-using test::tiny_options;
+using namespace test;
 
-/// Paths of the checkpoints that `o` saves, as the callback is told.
-std::vector<std::string> train(const TrainOptions& o, Exit* end = nullptr,
-                               const std::function<void(Trainer&)>& with = {},
-                               const Task& task = task_of()) {
-  std::vector<std::string> saved;
-  testing::internal::CaptureStdout();  // the log of a test does not need it
-  struct Shown {
-    ~Shown() { testing::internal::GetCapturedStdout(); }
-  } until_here;
-  run_worlds(o.step.mesh.size(), [&](World& world) {
-    Trainer trainer(task, o, world);
-    trainer.on({.checkpoint = [&](Trainer&, const std::string& path) {
+/// Counts the checkpoints of a run, as the callback is told.
+std::function<void(Trainer&)> counts(size_t& saved) {
+  return [&](Trainer& t) {
+    t.on({.checkpoint = [&](Trainer&, const std::string& path) {
       EXPECT_TRUE(disk().is_directory(path)) << path;
-      saved.push_back(path);
+      ++saved;
     }});
-    if (with) with(trainer);
-    Exit code = trainer.run();
-    if (world.rank() == 0 && end) *end = code;
-  });
-  return saved;
+  };
 }
 
 /// All but the state of a manifest, which names the run.
@@ -61,7 +48,7 @@ void expect_same_checkpoints(const std::string& a, const std::string& b) {
     EXPECT_EQ(contents_of(left), contents_of(right));
     for (auto& file : disk().list(left)) {
       if (file == manifest_name) continue;
-      EXPECT_TRUE(test::read_bytes(left + "/" + file) == test::read_bytes(right + "/" + file))
+      EXPECT_TRUE(read_bytes(left + "/" + file) == read_bytes(right + "/" + file))
           << right << "/" << file;
     }
   }
@@ -91,13 +78,13 @@ TEST(SaveAsync, SavesTheSameBytesOnAnyMesh) {
     o.step.offload = c.offload, o.step.average = c.offload == Offloaded::nothing ? 0.9 : 0;
     o.steps = 4, o.save_every = 1, o.keep = 9, o.val_every = 0;
     o.out = dir / "now";
-    auto now = train(o);
+    size_t now = 0, later = 0;
+    train(task_of(), o, counts(now));
     o.out = dir / "later", o.save_async = true;
-    auto later = train(o);
-    EXPECT_EQ(later.size(), 4u);
-    EXPECT_EQ(later.size(), now.size());
-    SCOPED_TRACE(
-        fmt::format("dp {} pp {} tp {} zero {}", c.mesh.dp, c.mesh.pp, c.mesh.tp, int(c.zero)));
+    train(task_of(), o, counts(later));
+    EXPECT_EQ(later, 4u);
+    EXPECT_EQ(later, now);
+    SCOPED_TRACE(name_of_run(o));
     expect_same_checkpoints(dir / "now", dir / "later");
   }
 }
@@ -121,21 +108,21 @@ TEST(SaveAsync, ASignalEndsWhatWasBegunAndSavesTheLastStep) {
   auto o = tiny_options({.dp = 2});
   o.out = dir / "run", o.steps = 100, o.save_every = 1, o.save_async = true, o.keep = 100;
   o.lr = {.decay = optim::Schedule::Decay::constant, .peak = 1e-2, .warmup = 2};
-  Exit end = Exit::ok;
-  std::vector<std::string> saved;
+  size_t saved = 0;
   {
     StopSignal stop;
-    saved = train(o, &end, [](Trainer& t) {
+    Ran ran = train(task_of(), o, [&](Trainer& t) {
+      counts(saved)(t);
       t.on({.step = [](Trainer& own, const StepRecord&) {
         if (own.done() == 5) std::raise(SIGTERM);
       }});
     });
+    EXPECT_EQ(ran.code, Exit::stopped);
   }
-  EXPECT_EQ(end, Exit::stopped);
-  EXPECT_EQ(saved.size(), 6u);
+  EXPECT_EQ(saved, 6u);
   EXPECT_EQ(checkpoints_in(o.out).size(), 6u);
   o.resume = "auto", o.steps = 8, o.save_every = 0;
-  train(o, &end);
+  train(o);
   TrainOptions whole = tiny_options({.dp = 2});
   whole.out = dir / "whole", whole.steps = 8, whole.keep = 1;
   whole.lr = o.lr;
@@ -150,7 +137,7 @@ TEST(SaveAsync, ADivergedRunEndsWithItsCheckpoint) {
   auto o = tiny_options({.dp = 2});
   o.out = dir / "run", o.steps = 20, o.save_every = 1, o.save_async = true, o.keep = 1;
   o.lr = {.decay = optim::Schedule::Decay::constant, .peak = 1e37, .warmup = 0};
-  std::string error = test::error_of([&] { train(o); }, Exit::non_finite);
+  std::string error = error_of([&] { train(o); }, Exit::non_finite);
   int64_t step = 0;
   ASSERT_EQ(std::sscanf(error.c_str() + error.find("at step "), "at step %ld", &step), 1) << error;
   EXPECT_EQ(checkpoints_in(o.out), std::vector<std::string>{fmt::format("step-{}", step - 1)});
@@ -165,7 +152,7 @@ TEST(SaveAsync, ARunWithBadDataEndsWithItsCheckpoint) {
   Tensor x = zeros({256, 16}, f32, cpu);
   fill_(x.narrow(0, 77, 1), double(NAN));
   task.samples = std::make_shared<nn::TensorSamples>(x, zeros({256}, i32, cpu));
-  std::string error = test::error_of([&] { train(o, nullptr, {}, task); }, Exit::data);
+  std::string error = error_of([&] { train(task, o); }, Exit::data);
   int64_t step = 0;
   ASSERT_EQ(std::sscanf(error.c_str(), "samples: step %ld", &step), 1) << error;
   ASSERT_GT(step, 1);
@@ -177,22 +164,22 @@ TEST(SaveAsync, AnErrorOfOneRankLeavesTheCheckpointBefore) {
   TemporaryDirectory dir;
   auto o = tiny_options({.dp = 2});
   o.out = dir / "run", o.steps = 20, o.save_every = 1, o.save_async = true;
-  test::expect_error(
+  expect_data_error(
       [&] {
-        train(o, nullptr, [](Trainer& t) {
+        train(task_of(), o, [](Trainer& t) {
           t.on({.step = [](Trainer& own, const StepRecord&) {
             if (own.done() == 5) fail(Exit::data, "on purpose");
           }});
         });
       },
-      {"on purpose"}, Exit::data);
+      {"on purpose"});
   auto left = checkpoints_in(o.out);
   std::erase_if(left, [](auto& name) { return name.find(".tmp-") == name.npos; });
   EXPECT_TRUE(left.empty()) << left[0];
   o.resume = "auto", o.steps = 6;
-  Exit end = Exit::internal;
-  EXPECT_FALSE(train(o, &end).empty());
-  EXPECT_EQ(end, Exit::ok);
+  size_t saved = 0;
+  EXPECT_EQ(train(task_of(), o, counts(saved)).code, Exit::ok);
+  EXPECT_GT(saved, 0u);
 }
 
 TEST(SaveAsync, SaveReturnsWhenTheCheckpointIsThere) {

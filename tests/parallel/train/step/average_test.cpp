@@ -12,14 +12,12 @@
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
 
-using test::error_of;
-using test::task_of;
-using test::TemporaryDirectory;
-using test::tiny_options;
+using namespace test;
 
 TrainOptions options(MeshShape mesh, Zero zero = Zero::off, double average = 0.8) {
   auto o = tiny_options(mesh);
@@ -32,12 +30,6 @@ TrainOptions options(MeshShape mesh, Zero zero = Zero::off, double average = 0.8
 constexpr MeshShape meshes[] = {{2, 1, 1}, {4, 1, 1}, {1, 2, 1}, {1, 1, 2}, {2, 2, 2}};
 constexpr Zero zeros_of_all[] = {Zero::off, Zero::optimizer, Zero::gradients, Zero::parameters};
 
-std::string describe(const TrainOptions& o) {
-  auto& s = o.step;
-  return fmt::format("dp {} pp {} tp {} zero {} {}", s.mesh.dp, s.mesh.pp, s.mesh.tp, int(s.zero),
-                     name(s.dtype));
-}
-
 TEST(Average, IsTheSameOnEveryMesh) {
   for (DType dtype : {f32, bf16, f16}) {
     auto base = options({});
@@ -48,8 +40,7 @@ TEST(Average, IsTheSameOnEveryMesh) {
       for (Zero zero : zeros_of_all) {
         auto o = options(mesh, zero);
         o.step.dtype = dtype;
-        auto d = compare_with_reference(task_of(), o, reference);
-        EXPECT_FALSE(d) << describe(o) << ": " << d->what << " " << d->name << " " << d->how_much;
+        EXPECT_EQ(difference(task_of(), o, reference), "") << name_of_run(o);
       }
   }
 }
@@ -114,11 +105,11 @@ TEST(Average, ValidationLeavesTheWeightsAsTheyWere) {
         auto o = options(mesh, zero);
         o.step.dtype = dtype;
         Told told = run(o, {1, 3});
-        EXPECT_EQ(told.train, run(o).train) << describe(o);
+        EXPECT_EQ(told.train, run(o).train) << name_of_run(o);
         for (size_t i = 0; i < 2; ++i)
           EXPECT_NEAR(told.validation[i], one.validation[i], dtype == f32 ? 1e-5 : 2e-2)
-              << describe(o);
-        EXPECT_TRUE(dtype != f32 || told.scores == one.scores) << describe(o);
+              << name_of_run(o);
+        EXPECT_TRUE(dtype != f32 || told.scores == one.scores) << name_of_run(o);
       }
 }
 
@@ -135,7 +126,7 @@ TEST(Average, AValidationThatFailsPutsTheWeightsBack) {
     auto weights = [&] {
       std::vector<std::vector<double>> all;
       for (auto& slot : trainer.update().replica().data().slots())
-        all.push_back(test::values(slot.weight));
+        all.push_back(values(slot.weight));
       return all;
     };
     trainer.step();
@@ -149,11 +140,10 @@ TEST(Average, AValidationThatFailsPutsTheWeightsBack) {
 double leg(TrainOptions o, int64_t steps, const std::string& out) {
   double last = 0;
   o.steps = steps, o.out = out, o.resume = "auto";
-  run_worlds(o.step.mesh.size(), [&](World& world) {
-    Trainer trainer(task_of(), o, world);
-    trainer.on({.validation = [&](Trainer&, double loss) { last = loss; }});
-    EXPECT_EQ(trainer.run(), Exit::ok);
+  Ran ran = train(task_of(), o, [&](Trainer& t) {
+    t.on({.validation = [&](Trainer&, double loss) { last = loss; }});
   });
+  EXPECT_EQ(ran.code, Exit::ok);
   return last;
 }
 
@@ -187,9 +177,9 @@ TEST(Average, IsLoadedForInference) {
       model.load(checkpoint, Weights::average);
       for (auto& piece : model.pieces(Holder::any)) {
         Tensor average = checkpoint.read(piece.name, piece.part, "average");
-        EXPECT_EQ(test::values(piece.value), test::values(average.to(dtype))) << piece.name;
+        EXPECT_EQ(values(piece.value), values(average.to(dtype))) << piece.name;
         Tensor trained = checkpoint.read(piece.name, piece.part);
-        bool same = test::values(trained) == test::values(average);
+        bool same = values(trained) == values(average);
         EXPECT_FALSE(same && dtype == f32) << piece.name;
       }
     });
@@ -200,26 +190,9 @@ TEST(Average, ACheckpointWithAnotherIsRefused) {
   TemporaryDirectory directory;
   leg(options({}), 2, directory / "run");
   for (double average : {0., 0.5}) {
-    std::string message =
-        error_of([&] { leg(options({}, Zero::off, average), 3, directory / "run"); }, Exit::config);
-    EXPECT_NE(message.find("was trained with average 0.8"), message.npos) << message;
+    expect_config_error([&] { leg(options({}, Zero::off, average), 3, directory / "run"); },
+                        {"was trained with average 0.8"});
   }
-}
-
-TEST(Average, WhereItCannotBe) {
-  auto message = [](const std::function<void(TrainOptions&)>& change) {
-    TrainOptions o;
-    o.step.average = 0.999;
-    change(o);
-    resolve(o, 1);
-    return error_of([&] { check_options(o, 1); }, Exit::config);
-  };
-  EXPECT_EQ(message([](auto& o) { o.step.offload = Offloaded::optimizer; }),
-            "offload=optimizer with average=0.999\n"
-            "  The average is kept with the weights. Leave --offload or --average out.");
-  EXPECT_EQ(message([](auto& o) { o.step.graph = true, o.launch.device = "cuda"; }),
-            "graph with average=0.999\n  The rate of the average changes with the step. Leave "
-            "--graph out, or change average=0.999.");
 }
 
 }  // namespace

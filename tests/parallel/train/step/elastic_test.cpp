@@ -9,8 +9,7 @@
 namespace triax::parallel {
 namespace {
 
-using test::expect_error;
-using test::task_of;
+using namespace test;
 
 TrainOptions planned(const MeshShape& mesh, int64_t global_batch = 12) {
   TrainOptions o;
@@ -52,8 +51,8 @@ TEST(Elastic, WithFewerRanksThanPartsTensorParallelRanksStay) {
 TEST(Elastic, TriesFewerReplicasWhereTheModelNeedsThat) {
   auto o = planned({.dp = 0}, 48);
   o.step.micro_batch = 4;
-  EXPECT_EQ(elastic_options(test::conv_task(8), o, 4).step.mesh.dp, 4);
-  EXPECT_EQ(elastic_options(test::conv_task(8), o, 3).step.mesh.dp, 2);
+  EXPECT_EQ(elastic_options(conv_task(8), o, 4).step.mesh.dp, 4);
+  EXPECT_EQ(elastic_options(conv_task(8), o, 3).step.mesh.dp, 2);
 }
 
 TEST(Elastic, ReplicasShareTheGlobalBatch) {
@@ -97,9 +96,8 @@ TEST(Elastic, OtherOptionsStillHold) {
 TEST(Elastic, RefusesAsTheFirstChoiceIsRefused) {
   auto o = planned({.dp = 0, .pp = 2}, 12);
   o.step.micro_batch = 5;
-  expect_error([&] { on(o, 4); }, {"global-batch=12 is not a multiple of micro-batch 5"},
-               Exit::config);
-  expect_error([&] { on(planned({}), 0); }, {"elastic: 0 ranks"}, Exit::config);
+  expect_config_error([&] { on(o, 4); }, {"global-batch=12 is not a multiple of micro-batch 5"});
+  expect_config_error([&] { on(planned({}), 0); }, {"elastic: 0 ranks"});
 }
 
 }  // namespace

@@ -5,14 +5,12 @@
 #include "parallel/parity/parity.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
 
-using test::outcome;
-using test::refused;
-using test::task_of;
-using test::tiny_options;
+using namespace test;
 
 /// Leaves `rare` out for the samples of every rank but the first.
 struct Conditional : nn::Module {
@@ -26,23 +24,16 @@ struct Conditional : nn::Module {
 };
 struct ConditionalNet : nn::Sequence {
   explicit ConditionalNet(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
-    add<test::Block>("block", tp);
+    add<Rows>("rows", tp);
+    add<Block>("block", tp);
     add<Conditional>("conditional", tp);
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
 };
 
-/// What a run prints.
-std::string printed(const TrainOptions& o) {
-  testing::internal::CaptureStdout();
-  run_worlds(o.step.mesh.size(), [&](World& world) { Trainer(task_of(), o, world).run(); });
-  return testing::internal::GetCapturedStdout();
-}
-
 TEST(FirstStep, SettingsThatChangeNothingAreSaid) {
   auto says = [&](const TrainOptions& o, const char* text) {
-    return printed(o).find(text) != std::string::npos;
+    return bool(test::says(train(o).said, text));
   };
   auto o = tiny_options(), two = tiny_options({.dp = 2}), split = tiny_options({.tp = 2});
   for (auto* each : {&o, &two, &split}) {
@@ -66,7 +57,7 @@ TEST(FirstStep, LayersThatLeaveModulesOut) {
     o.step.zero = Zero(zero);
     std::string found = outcome(task_of<ConditionalNet>(), o);
     if (zero < 2) EXPECT_EQ(found, "");
-    else EXPECT_NE(found.find("if need be times 0"), found.npos) << zero << ": " << found;
+    else EXPECT_TRUE(says(found, "if need be times 0")) << zero << ": " << found;
   }
 }
 
@@ -79,8 +70,8 @@ struct Together : nn::Module {
 };
 struct TogetherNet : nn::Sequence {
   explicit TogetherNet(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
-    add<test::Block>("block", tp);
+    add<Rows>("rows", tp);
+    add<Block>("block", tp);
     add<Together>("together");
   }
 };
@@ -91,11 +82,9 @@ TEST(FirstStep, WithoutAnyGradientIsSaid) {
     o.step.bitwise = bitwise;
     Task task = task_of<TogetherNet>();
     task.held_out = nullptr;
-    testing::internal::CaptureStdout();
-    run_worlds(1, [&](World& world) { Trainer(task, o, world).run(); });
-    std::string said = testing::internal::GetCapturedStdout();
-    EXPECT_EQ(said.find("warning: all gradients of step 1 are 0") != said.npos, bitwise) << said;
-    EXPECT_EQ(said.find("Leave --bitwise out") != said.npos, bitwise) << said;
+    std::string said = train(task, o).said;
+    for (const char* part : {"warning: all gradients of step 1 are 0", "Leave --bitwise out"})
+      EXPECT_EQ(bool(says(said, part)), bitwise) << said;
   }
 }
 
@@ -104,7 +93,7 @@ struct Turns : nn::Module {
 };
 struct TurningNet : nn::Sequence {
   explicit TurningNet(const TensorParallel& tp) {
-    add<test::Block>("block", tp);
+    add<Block>("block", tp);
     add<Turns>("there");
     add<Turns>("back");
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
@@ -114,11 +103,11 @@ struct TurningNet : nn::Sequence {
 TEST(FirstStep, ParityNamesTheActivationsThatItLeavesOut) {
   auto o = tiny_options({.dp = 2});
   o.step.micro_batch = 3, o.step.global_batch = 12, o.steps = 1;  // which do not divide 16 columns
-  testing::internal::CaptureStdout();
+  Printed printed;
   EXPECT_EQ(parity(task_of<TurningNet>(), o, OneRank::same_micro_batches), Exit::ok);
-  std::string said = testing::internal::GetCapturedStdout();
-  EXPECT_NE(said.find("2 activations"), said.npos) << said;
-  EXPECT_NE(said.find("not compared: the activations of there,"), said.npos) << said;
+  std::string said = printed.text();
+  EXPECT_TRUE(says(said, "2 activations"));
+  EXPECT_TRUE(says(said, "not compared: the activations of there,"));
 }
 
 /// All of its rows on every rank, though its parameters are declared as if each had rows of its
@@ -136,9 +125,9 @@ struct Mixes : nn::Module {
 };
 struct MixesFirst : nn::Sequence {
   explicit MixesFirst(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
+    add<Rows>("rows", tp);
     add<Mixes>("mixes", tp);
-    add<test::Block>("block", tp);
+    add<Block>("block", tp);
     add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = 0.3});
   }
 };
@@ -168,8 +157,8 @@ struct OpenRegion : nn::Module {
 };
 struct OpenNet : nn::Sequence {
   explicit OpenNet(const TensorParallel& tp) {
-    add<test::Rows>("rows", tp);
-    add<test::Block>("block", tp);
+    add<Rows>("rows", tp);
+    add<Block>("block", tp);
     add<OpenRegion>("open", tp);
   }
 };

@@ -8,16 +8,12 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
 
 namespace triax::parallel {
 namespace {
 
-using test::task_of;
-using test::tiny_options;
-
-void train(const Task& task, const TrainOptions& o) {
-  run_worlds(o.step.mesh.size(), [&](World& world) { Trainer(task, o, world).run(); });
-}
+using namespace test;
 
 TEST(Scores, TopKCountsTargetsAmongTheLargest) {
   Tensor logits = from_host(std::vector<float>{1, 3, 2, 0, 5, 5, 5, 1, 0, 0, 0, 9}, {3, 4}, cpu);
@@ -29,9 +25,9 @@ TEST(Scores, TopKCountsTargetsAmongTheLargest) {
   Tensor either = from_host(std::vector<int64_t>{2, 0}, {2}, cpu);
   EXPECT_EQ(top_k(4)(broken, either), 1) << "no class of NaN is right";
   EXPECT_EQ(top_k(1)(broken, either), 0) << "and it may be the largest";
-  test::expect_error([] { top_k(0); }, {"top_k: k 0"});
-  test::expect_error([&] { top_k(1)(logits, target.narrow(0, 0, 2)); },
-                     {"top_k: predictions [3, 4] of targets [2]"});
+  expect_error([] { top_k(0); }, {"top_k: k 0"});
+  expect_error([&] { top_k(1)(logits, target.narrow(0, 0, 2)); },
+               {"top_k: predictions [3, 4] of targets [2]"});
 }
 
 // Of 50 samples in batches of 8 or 16, with blanks behind the last.
@@ -39,18 +35,15 @@ TEST(Scores, ScoresOfHeldOutSamplesAreThoseOfOneRank) {
   auto scores = [](const MeshShape& mesh) {
     Task task = task_of();
     task.scores = {{"top1", top_k(1)}, {"top4", top_k(4)}};
-    test::TemporaryDirectory directory;
+    TemporaryDirectory directory;
     auto o = tiny_options(mesh);
     o.out = directory / "run";
     std::map<std::string, double> found;
-    run_worlds(mesh.size(), [&](World& world) {
-      Trainer trainer(task, o, world);
-      trainer.run();
-      if (trainer.first()) found = trainer.scores();
+    train(task, o, [&](Trainer& t) {
+      t.on({.validation = [&](Trainer& own, double) { found = own.scores(); }});
     });
-    std::string all = test::read_bytes(directory / "run/metrics.jsonl");
-    EXPECT_NE(all.find(fmt::format("\"val_top1\":{},\"val_top4\":1}}", found["top1"])), all.npos)
-        << all;
+    EXPECT_TRUE(says(read_bytes(directory / "run/metrics.jsonl"),
+                     fmt::format("\"val_top1\":{},\"val_top4\":1}}", found["top1"])));
     return found;
   };
   auto one = scores({});
@@ -61,17 +54,10 @@ TEST(Scores, ScoresOfHeldOutSamplesAreThoseOfOneRank) {
     EXPECT_EQ(scores(mesh), one) << mesh.dp << mesh.pp << mesh.tp;
   Task task = task_of();
   task.scores = {{"rows", [](const Tensor& p, const Tensor&) { return double(p.size(0)); }}};
-  std::string text;
-  try {
-    train(task, tiny_options());
-  } catch (const Error& e) {
-    text = e.what();
-  }
-  EXPECT_NE(text.find("blanks (index -1) of the held-out samples has rows 8; expected 0"),
-            text.npos)
-      << text;
+  expect_error([&] { train(task, tiny_options()); },
+               {"blanks (index -1) of the held-out samples has rows 8; expected 0"}, Exit::config);
   task.scores = {{"loss", top_k(1)}};
-  EXPECT_TRUE(test::refused(test::outcome(task, tiny_options()), "task: score `loss`", "not loss"));
+  EXPECT_TRUE(refused(outcome(task, tiny_options()), "task: score `loss`", "not loss"));
 }
 
 /// A head that has no answer without targets.
@@ -90,9 +76,9 @@ TEST(Scores, PredictionsAreAskedForScoresAlone) {
   Task task = task_of<OnlyLossNet>();
   train(task, tiny_options());
   task.scores = {{"top1", top_k(1)}};
-  test::expect_error([&] { train(task, tiny_options()); },
-                     {"scores of predictions, for which the model is given batches without target"},
-                     Exit::internal);
+  expect_error([&] { train(task, tiny_options()); },
+               {"scores of predictions, for which the model is given batches without target"},
+               Exit::internal);
 }
 
 }  // namespace
