@@ -116,8 +116,7 @@ std::vector<parallel::Verb> data_verbs(const std::string& program, DataOptions& 
       .add("out", "DIR", "where the shards go; what is there of the same is not made again",
            &o.job.out, {.shown = "none, must be given", .saved = false})
       .add("shard-size", "N", "tokens in a shard", &o.job.shard_size, {.range = {1, 1e12}})
-      .add("config|prepare|tokenize|preprocess", "FILE",
-           "TOML file whose keys are these flags; flags win over it", &o.config,
+      .add("config", "FILE", "TOML file whose keys are these flags; flags win over it", &o.config,
            {.shown = "none", .key = false});
   return {{.name = "data",
            .what = "Turns texts into tokens to train on.",
@@ -125,7 +124,8 @@ std::vector<parallel::Verb> data_verbs(const std::string& program, DataOptions& 
            .examples = {program + " data a.txt b.txt --tokenizer bpe:4096 --out shards",
                         program + " train --data shards"},
            .operands = {{.name = "INPUT..", .all = &o.job.inputs}},
-           .run = [&o](auto&) { return make(o.job); }},
+           .run = [&o](auto&) { return make(o.job); },
+           .elsewhere = "prepare|tokenize|preprocess"},
           {.name = "data inspect",
            .what = "Checks and describes files of tokens.",
            .settings = {},

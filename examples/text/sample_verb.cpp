@@ -54,8 +54,7 @@ parallel::Settings where(SampleOptions& o) {
           parallel::choice(o.precision,
                            {{"saved", Precision()}, {"fp32", f32}, {"bf16", bf16}, {"fp16", f16}}));
   mesh.add("pp", "N", "pipeline stages", &o.pp, {.range = {1, huge}})
-      .add("tp|generate|inference|infer", "N", "tensor-parallel ranks that split each layer", &o.tp,
-           {.range = {1, huge}});
+      .add("tp", "N", "tensor-parallel ranks that split each layer", &o.tp, {.range = {1, huge}});
   return parallel::joined(
       {run, mesh, without(launch_settings(o.launch), {"nondeterministic", "device-map"})});
 }
@@ -74,7 +73,8 @@ parallel::Verb sample_verb(const std::string& program, SampleOptions& o, TextMod
           .settings = parallel::joined({what(o), how(o), where(o)}),
           .examples = {call + "--prompt \"Once \" --tokens 100", call + "--interactive --top-p 0.9",
                        "cat story.txt | " + call + "--prompt -"},
-          .run = run};
+          .run = run,
+          .elsewhere = "generate|inference|infer"};
 }
 
 }  // namespace triax::text

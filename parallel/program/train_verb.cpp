@@ -35,7 +35,7 @@ class TrainCall {
  public:
   explicit TrainCall(ProgramOptions& program) : own_(program), train_(program.train) {
     SettingGroup elastic("Elastic restarts");
-    elastic.add("mesh-for|pretrain|fit|finetune", "N",
+    elastic.add("mesh-for", "N",
                 "print the mesh that this run would use on N ranks, and do not train "
                 "(for launch.sh --elastic)",
                 &mesh_for_, {.range = {0, 65536}, .shown = "off", .saved = false, .key = false});
@@ -176,7 +176,8 @@ Verb train_verb(ProgramOptions& p) {
           .examples = {p.name + " train --steps 500",
                        p.name + " train --comm threads --ranks 8 --dp 2 --pp 2 --tp 2",
                        "mpirun -np 4 " + p.name + " train --tp 2 --zero 1"},
-          .run = [call](const Invocation& words) { return call->run(words); }};
+          .run = [call](const Invocation& words) { return call->run(words); },
+          .elsewhere = "pretrain|fit|finetune"};
 }
 
 }  // namespace triax::parallel

@@ -126,7 +126,11 @@ TEST(CommandLine, SaysWhichFlagWasMeant) {
 
 TEST(CommandLine, FindsTheVerb) {
   Options train, sample;
-  CommandLine line{"program", "1.2", {verb_of(train), {"sample", "Continues a text.", {}}}};
+  CommandLine line{
+      "program",
+      "1.2",
+      {verb_of(train),
+       {.name = "sample", .what = "Continues a text.", .settings = {}, .elsewhere = "generate"}}};
   Request request = parse(line, Words{"train", "--layers", "2"}, 80);
   ASSERT_EQ(request.verb, &line.verbs[0]);
   EXPECT_EQ(train.layers, 2);
