@@ -95,7 +95,7 @@ TEST(Program, PlanSaysWhatIsFixedAndWhatTheBatchForbids) {
     return printed(words);
   };
   std::string text = said({"--config", file});
-  EXPECT_TRUE(says(text, "\nfixed by --config: recompute block, micro-batch 2, global-batch 12\n"));
+  EXPECT_TRUE(says(text, "\nfixed by --config: micro-batch 2, global-batch 12, recompute block\n"));
   EXPECT_TRUE(says(text, "12 samples a step are no multiple of 4 ranks x micro-batch 2"));
   EXPECT_TRUE(says(text, "--global-batch 16"));
   EXPECT_TRUE(says(text, "model: 2 blocks and 2 other layers, "));

@@ -120,8 +120,7 @@ void resolve_mesh(StepOptions& o, int64_t ranks) {
   if (o.chunks == 0) o.chunks = schedule == o.schedules.end() ? 1 : schedule->second.chunks;
 }
 
-void check_mesh(const TrainOptions& o, int64_t ranks, const FittingMesh& fits) {
-  check_shape(o.step.mesh, int(ranks), fits);
+void check_mesh(const TrainOptions& o) {
   check_bitwise(o);
   check_schedule_name(o.step);
 }

@@ -22,8 +22,9 @@ void resolve(TrainOptions& o, int64_t ranks) {
 
 void check_options(const TrainOptions& o, int64_t ranks, const FittingMesh& fits) {
   check_run(o);
-  check_mesh(o, ranks, fits);
-  check_optimizer(o);
+  check_shape(o.step.mesh, int(ranks), fits);
+  check_optimizer(o);  // sizes of a batch, from which the mesh's schedule follows
+  check_mesh(o);
   check_memory(o);
   check_checkpoints(o);
 }
