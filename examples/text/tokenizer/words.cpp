@@ -44,8 +44,8 @@ std::shared_ptr<pcre2_code> compiled(const std::string& pattern) {
   return code;
 }
 
-/// Adds the characters that a PCRE2 expression names, in ranges. One that names a script may mean
-/// any letter; what is between U+1F000 and U+1FFFF are symbols of all scripts.
+/// Adds the characters that a PCRE2 expression names, in ranges; {1, 0} for a script, unless it got
+/// no characters since Unicode 14, or, as Han, stand-ins of its own.
 void add_named(const std::string& e, std::vector<std::pair<char32_t, char32_t>>& all) {
   for (size_t at = 0, seen = 0, dash = 0; at < e.size();) {
     bool number = e.compare(at, 3, "\\x{") == 0;
@@ -60,7 +60,9 @@ void add_named(const std::string& e, std::vector<std::pair<char32_t, char32_t>>&
     else all.emplace_back(c, c);
     seen = 1;
   }
-  if (e.find("{sc:") != e.npos) all.insert(all.end(), {{0x80, 0x1EFFF}, {0x20000, 0x10FFFF}});
+  constexpr std::string_view kept = "{sc:Han}{sc:Hangul}{sc:Greek}{sc:Hebrew}{sc:Thai}{sc:Tamil}";
+  for (size_t at = 0; (at = e.find("{sc:", at)) != e.npos; ++at)
+    if (kept.find(e.substr(at, e.find('}', at) + 1 - at)) == kept.npos) all.emplace_back(1, 0);
 }
 
 /// Returns the character of Unicode 14 in place of one that was added later; 0 for all others.
@@ -106,11 +108,13 @@ WordReader::WordReader(const Words& words, std::string_view text, const Source& 
     size_t begin = at;
     char32_t c = next_code_point(text, at, source), like = stand_in(c);
     if (like == 0) continue;
-    for (auto [first, last] : words.named_)
-      check_input((c < first || c > last) && (like < first || like > last), Exit::data,
+    for (auto [first, last] : words.named_) {
+      auto inside = [first, last](char32_t x) { return first <= x && x <= last; };
+      check_input(first <= last && inside(c) == inside(like), Exit::data,
                   "{}: byte {}: U+{:04X} came with Unicode 15 or later, and a pattern names such "
                   "characters; expected a text without it",
                   source.name, source.first + begin, uint32_t(c));
+    }
     if (known_.empty()) known_ = text;
     std::string other;
     append_utf8(other, like);
