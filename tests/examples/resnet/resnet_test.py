@@ -7,7 +7,8 @@ import subprocess
 import sys
 import tempfile
 
-from minigpt_program import records_of
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "programs"))
+from minigpt_program import records_of  # noqa: E402
 
 program = pathlib.Path(sys.argv[1]).resolve()
 
