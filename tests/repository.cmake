@@ -56,7 +56,7 @@ if(NOT TRIAX_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug" AND TARGET minig
   if(MPIRUN AND NOT TRIAX_MPI STREQUAL "OFF")
     add_test(NAME debug.two_processes COMMAND ${MPIRUN} -np 2 --allow-run-as-root --oversubscribe --bind-to none
       ${debug}/bin/minigpt train --layers 1 --width 16 --heads 2 --context 8 --tp 2 --steps 3 --warmup 0 --val-every 0
-      --micro-batch 2 --global-batch 8 --out ${debug}/run)
+      --val-fraction 0.01 --micro-batch 2 --global-batch 8 --out ${debug}/run)
     set_tests_properties(debug.two_processes PROPERTIES FIXTURES_REQUIRED debug PROCESSORS 2 TIMEOUT 60
       LABELS processes PASS_REGULAR_EXPRESSION "finished after step 3")
   endif()
