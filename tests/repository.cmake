@@ -151,7 +151,7 @@ if(TRIAX_INSTALL)
   if(NOT TRIAX_SANITIZE)
     add_test(NAME package.headers
       COMMAND ${CMAKE_COMMAND} --build ${PROJECT_BINARY_DIR}/package/build --target headers)
-    set_tests_properties(package.headers PROPERTIES FIXTURES_REQUIRED consumer PROCESSORS 2 TIMEOUT 300)
+    set_tests_properties(package.headers PROPERTIES FIXTURES_REQUIRED consumer PROCESSORS 2 TIMEOUT 900)
   endif()
   set_tests_properties(package.subproject PROPERTIES
     FAIL_REGULAR_EXPRESSION "TRIAX_(TESTS|EXAMPLES|INSTALL):BOOL=ON")
