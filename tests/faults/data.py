@@ -38,7 +38,8 @@ FAULTS = [
           [Run("--mesh 1x1x1 --bitwise --context 32 --recompute block", "step 1: gradient of .*")]),
     Fault("squares_in_the_order_of_elements", "core/cpu/fixed_point.cpp",
           [("rest[i] = fits ? square : 0;", "sums[0][i] += fits ? square : 0;")],
-          [Run("--mesh 2x2x1 --zero 1 --bitwise --micro-batch 1", "step 1: gradient norm")]),
+          # In two steps the sums may round alike.
+          [Run("--mesh 2x2x1 --zero 1 --bitwise --micro-batch 1 --steps 6", "step [1-6]: gradient norm")]),
     Fault("bucket_fires_at_its_first_parameter", SUMS,
           [("bucket->complete > bucket->reductions", "bucket->fired[piece] > bucket->reductions")],
           [Run("--mesh 2x1x1 --zero 2", "step 1: gradient of block1.down.bias")]),
