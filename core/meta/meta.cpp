@@ -21,7 +21,7 @@ class Nowhere final : public Allocator {
 
 thread_local Device::Kind target = Device::Kind::cpu;  // of MetaTarget
 
-void move(std::initializer_list<Tensor> tensors) {
+void moves(const Tensors& tensors) {
   ++meta_work().kernels;
   for (auto& t : tensors)
     if (t.defined()) meta_work().bytes += double(t.bytes());
@@ -41,7 +41,7 @@ void attend(const Attention& a, double products) {
   meta_work().products += products * 2 * seen * features;
   meta_work().attention += products * 2 * seen * features;
   meta_work().scores += double(a.sequences() * a.heads() * a.time) * double(a.band.keys);
-  move({a.in.q, a.in.k, a.in.v});
+  moves({a.in.q, a.in.k, a.in.v});
 }
 
 class MetaBackend final : public Backend {
@@ -50,41 +50,43 @@ class MetaBackend final : public Backend {
   const char* name() const override { return "meta"; }
 
   void copy(const Tensor& from, const Tensor& to) override {
-    move({from, to});
+    moves({from, to});
     if (to.device() == cpu) backend(cpu).fill(to, 0);
   }
-  void fill(const Tensor& x, double) override { move({x}); }
-  void accumulate(const Tensor& from, const Tensor& to) override { move({from, to, to}); }
-  void index_select(const Tensor&, int, const Tensor&, const Tensor& y) override { move({y, y}); }
+  void fill(const Tensor& x, double) override { moves({x}); }
+  void accumulate(const Tensor& from, const Tensor& to) override { moves({from, to, to}); }
+  void index_select(const Tensor&, int, const Tensor&, const Tensor& y) override { moves({y, y}); }
   void index_add(const Tensor& dy, int, const Tensor&, const Tensor&) override {
-    move({dy, dy, dy});
+    moves({dy, dy, dy});
   }
-  void gather(const Tensor&, const Tensor& index, const Tensor& y) override { move({index, y, y}); }
+  void gather(const Tensor&, const Tensor& index, const Tensor& y) override {
+    moves({index, y, y});
+  }
   void scatter_add(const Tensor& dy, const Tensor& index, const Tensor&) override {
-    move({index, dy, dy, dy});
+    moves({index, dy, dy, dy});
   }
 
-  void unary(Unary, const Tensor& x, const Tensor& y) override { move({x, y}); }
+  void unary(Unary, const Tensor& x, const Tensor& y) override { moves({x, y}); }
   void unary_backward(Unary, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& dx,
                       Write) override {
     bool one = x.storage() == y.storage();  // that the op has kept
-    move({x, one ? Tensor() : y, dy, dx});
+    moves({x, one ? Tensor() : y, dy, dx});
   }
   void binary(Binary, const Tensor& a, const Tensor& b, const Tensor& y) override {
-    move({a, b, y});
+    moves({a, b, y});
   }
   void where(const Tensor& mask, const Tensor& a, const Tensor& b, const Tensor& y) override {
-    move({mask, a, b, y});
+    moves({mask, a, b, y});
   }
-  void dropout(const Tensor& x, const random::Mask&, const Tensor& y) override { move({x, y}); }
+  void dropout(const Tensor& x, const random::Mask&, const Tensor& y) override { moves({x, y}); }
 
-  void sum(const Tensor& x, const Tensor& y, Write) override { move({x, y}); }
-  void max(const Tensor& x, const Tensor& y) override { move({x, y}); }
-  void squares(const Tensor& x, const Tensor&) override { move({x}); }
+  void sum(const Tensor& x, const Tensor& y, Write) override { moves({x, y}); }
+  void max(const Tensor& x, const Tensor& y) override { moves({x, y}); }
+  void squares(const Tensor& x, const Tensor&) override { moves({x}); }
   void accumulate_fixed(const Tensor& x, const FixedPoint&, const Tensor& sums, Write) override {
-    move({x, sums, sums});
+    moves({x, sums, sums});
   }
-  void squares_fixed(const Tensor& x, const Tensor&) override { move({x}); }
+  void squares_fixed(const Tensor& x, const Tensor&) override { moves({x}); }
 
   void matmul(const Matmul& p) override {
     bool narrow = size_of(p.a.dtype()) == 2;  // cuBLASLt has gelu in 16 bits alone
@@ -105,62 +107,62 @@ class MetaBackend final : public Backend {
     fuse(rest);
   }
 
-  void softmax(const Tensor& x, const Tensor& y) override { move({x, y}); }
+  void softmax(const Tensor& x, const Tensor& y) override { moves({x, y}); }
   void softmax_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) override {
-    move({y, dy, dx});
+    moves({y, dy, dx});
   }
-  void log_softmax(const Tensor& x, const Tensor& y) override { move({x, y}); }
+  void log_softmax(const Tensor& x, const Tensor& y) override { moves({x, y}); }
   void log_softmax_backward(const Tensor& y, const Tensor& dy, const Tensor& dx) override {
-    move({y, dy, dx});
+    moves({y, dy, dx});
   }
-  void norm(const Norm& n, const Tensor& y) override { move({n.x, y}); }
+  void norm(const Norm& n, const Tensor& y) override { moves({n.x, y}); }
   Tensor norm_backward(const Norm& n, const Tensor& dy, const Tensor& dx, Write) override {
-    move({n.x, dy, dx});
+    moves({n.x, dy, dx});
     return {};
   }
   void norm_backward_weights(const Norm& n, const Tensor& dy, const Tensor&, const Tensor&,
                              Write) override {
-    move({n.x, dy});
+    moves({n.x, dy});
   }
 
-  void channel_sums(const Tensor& x, const Tensor& z, const Tensor&) override { move({x, z}); }
+  void channel_sums(const Tensor& x, const Tensor& z, const Tensor&) override { moves({x, z}); }
   void channel_affine(const Tensor& x, const Tensor& z, const Tensor&, const Tensor& y) override {
-    move({x, z, y});
+    moves({x, z, y});
   }
 
-  void embedding(const Tensor&, const Tensor&, int64_t, const Tensor& y) override { move({y, y}); }
+  void embedding(const Tensor&, const Tensor&, int64_t, const Tensor& y) override { moves({y, y}); }
   void embedding_backward(const Tensor&, const Tensor& dy, int64_t, const Tensor& dtable,
                           Write write) override {
-    move({dy, dy, dy});
-    if (write == Write::set) move({dtable});
+    moves({dy, dy, dy});
+    if (write == Write::set) moves({dtable});
   }
-  void cross_entropy_stats(const CrossEntropy& c, const Tensor&) override { move({c.logits}); }
+  void cross_entropy_stats(const CrossEntropy& c, const Tensor&) override { moves({c.logits}); }
   void cross_entropy_losses(const CrossEntropy&, const Tensor& stats, const Tensor&) override {
-    move({stats});
+    moves({stats});
   }
   void cross_entropy_backward(const CrossEntropy& c, const Tensor&, const Tensor&,
                               const Tensor& dlogits) override {
-    move({c.logits, dlogits});
+    moves({c.logits, dlogits});
   }
   void cross_entropy_at_once(const CrossEntropy& c, const Tensor&, const Tensor&,
                              const Tensor& dlogits) override {
-    move({c.logits, dlogits});
+    moves({c.logits, dlogits});
   }
   void attention(const Attention& a, const Tensor& y, const Tensor&) override {
     attend(a, 2);
-    move({y});
+    moves({y});
   }
   void attention_backward(const Attention& a, const Tensor& y, const Tensor&, const Tensor& dy,
                           const Qkv& d) override {
     attend(a, 5);  // the scores once more, and four gradients
-    move({y, dy, d.q, d.k, d.v});
+    moves({y, dy, d.q, d.k, d.v});
   }
 
-  void rotary(const Rotary& r, const Tensor& y) override { move({r.x, y}); }
+  void rotary(const Rotary& r, const Tensor& y) override { moves({r.x, y}); }
 
-  void patches(const Tensor& x, const Windows&, const Tensor& y) override { move({x, y}); }
+  void patches(const Tensor& x, const Windows&, const Tensor& y) override { moves({x, y}); }
   void patches_backward(const Tensor& dy, const Windows&, const Tensor& dx) override {
-    move({dy, dx});
+    moves({dy, dx});
   }
   void conv2d(const Conv2d& c, const Tensor& y) override {
     Tensor more = what_tiles_need_more(c, c);
@@ -178,11 +180,11 @@ class MetaBackend final : public Backend {
     Backend::conv2d_backward_weight(c, dy, dw, write);
   }
   void pool(const Pool2d&, const Tensor& x, const Tensor& y, const Tensor& chosen) override {
-    move({x, y, chosen});
+    moves({x, y, chosen});
   }
   void pool_backward(const Pool2d&, const Tensor& dy, const Tensor& chosen,
                      const Tensor& dx) override {
-    move({dy, chosen, dx});
+    moves({dy, chosen, dx});
   }
 
   void decide_step(const Tensor&, const Tensor&, const Tensor&) override {}
@@ -190,10 +192,10 @@ class MetaBackend final : public Backend {
               const UpdateStep&) override {
     Tensors moved{s.weight, s.weight, s.master, s.master, s.grad};
     for (const Tensor& x : states) moved.insert(moved.end(), {x, x});
-    move(moved);
+    moves(moved);
   }
   void average(const Tensor& average, const Tensor& x, const AverageStep&) override {
-    move({x, average, average});
+    moves({x, average, average});
   }
 
  private:

@@ -38,6 +38,21 @@ TEST(Meta, CountsProductsForwardAndBackward) {
 
 // x + down(gelu(up(x))). In 16 bits a GPU's product writes gelu's input besides and reads it once
 // for the slope; in 32 bits gelu and its slope are kernels. The residual is read once in both.
+TEST(Meta, CountsWhatAnUpdateMoves) {
+  auto bytes = [](DType dtype, const UpdateRule& rule, int states) {
+    Tensor w = empty({8}, dtype, meta_device), g = empty({8}, f32, meta_device);
+    OptimizerSlot slot{
+        .weight = w, .grad = g, .master = dtype == f32 ? Tensor() : g, .decayed = {}};
+    double before = meta_work().bytes;
+    backend(w).update(slot, Tensors(size_t(states), g), rule, {});
+    return meta_work().bytes - before;
+  };
+  EXPECT_EQ(bytes(f32, AdamWRule{}, 2), 8 * 28);
+  EXPECT_EQ(bytes(bf16, AdamWRule{}, 2), 8 * 32);
+  EXPECT_EQ(bytes(f32, LionRule{}, 1), 8 * 20);
+  EXPECT_EQ(bytes(f32, SgdRule{}, 0), 8 * 12);
+}
+
 TEST(Meta, CountsWhatProductsOfGpusDoInPlaceOfKernels) {
   for (DType dtype : {bf16, f32}) {
     bool kernels = dtype == f32;
