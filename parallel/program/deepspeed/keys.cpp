@@ -133,9 +133,8 @@ std::vector<std::string> known_keys(const Settings& settings) {
   std::vector<std::string> known = words_in(
       "fp16.enabled fp16.initial_scale_power fp16.consecutive_hysteresis bf16.enabled "
       "optimizer.type optimizer.params.betas optimizer.params.momentum scheduler.type "
-      "scheduler.params.cos_min_ratio "
-      "zero_optimization.stage train_batch_size train_micro_batch_size_per_gpu "
-      "gradient_accumulation_steps "
+      "scheduler.params.cos_min_ratio zero_optimization.stage train_batch_size "
+      "train_micro_batch_size_per_gpu gradient_accumulation_steps "
       "zero_optimization.offload_optimizer.device zero_optimization.offload_optimizer.nvme_path "
       "zero_optimization.offload_param.device zero_optimization.offload_param.nvme_path");
   for (auto& setting : settings)

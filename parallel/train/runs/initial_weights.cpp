@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
-#include <ranges>
 
 #include "core/check.h"
 #include "core/io/files.h"
@@ -69,9 +68,8 @@ void check_claimed(const Checkpoint& checkpoint, const Replica& replica, const P
   Patterns names;
   for (auto& [name, shape] : here) names.push_back(name);
   for (auto& pattern : fresh) {
-    auto fits = [&](auto& name) { return matches(pattern, name); };
-    check_input(std::ranges::any_of(names, fits) ||
-                    std::ranges::any_of(std::views::keys(checkpoint.tensors()), fits),
+    auto fits = [&](auto& named) { return matches(pattern, named.first); };
+    check_input(std::ranges::any_of(here, fits) || std::ranges::any_of(checkpoint.tensors(), fits),
                 Exit::config, "init-new: `{}` matches no parameter{}", printable(pattern),
                 unmatched(pattern, names));
   }
