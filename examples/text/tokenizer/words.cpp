@@ -108,9 +108,9 @@ WordReader::WordReader(const Words& words, std::string_view text, const Source& 
     size_t begin = at;
     char32_t c = next_code_point(text, at, source), like = stand_in(c);
     if (like == 0) continue;
-    for (auto [first, last] : words.named_) {
-      auto inside = [first, last](char32_t x) { return first <= x && x <= last; };
-      check_input(first <= last && inside(c) == inside(like), Exit::data,
+    for (auto& named : words.named_) {
+      auto inside = [&](char32_t x) { return named.first <= x && x <= named.second; };
+      check_input(named.first <= named.second && inside(c) == inside(like), Exit::data,
                   "{}: byte {}: U+{:04X} came with Unicode 15 or later, and a pattern names such "
                   "characters; expected a text without it",
                   source.name, source.first + begin, uint32_t(c));
