@@ -89,7 +89,7 @@ void AdamW::run(UpdateStep o) {
   if (far) on_host.plan = o.plan.to(host_of(o.plan.device()));
   bool known = window_ && o.plan.defined() && on_host.plan.device() == cpu;
   if (known && on_host.plan.to_host<double>()[3] == 0) return;  // nothing changes: no file is read
-  UpdateSlots here(rule, o), there(rule, on_host);
+  RatedUpdate here(rule, o), there(rule, on_host);
   for (const Chunk& c : chunks_) {
     auto held = hold(c);
     auto weight_held = c.part.weight.storage()->hold(Access::write);

@@ -23,7 +23,7 @@ void Momentum::update(const StepDecision& d) {
 void Momentum::apply(const Tensor& decision) { run({.plan = decision}); }
 
 void Momentum::run(const UpdateStep& step) {
-  UpdateSlots update(rule_, step);
+  RatedUpdate update(rule_, step);
   for (auto& e : entries_) update(e.slot, e.states, e.rates);
 }
 

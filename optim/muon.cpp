@@ -82,7 +82,7 @@ void Muon::apply(const Tensor& decision) {
   memory::Scope scope(memory::buffers);
   Tensor unscaled = clone(decision);
   fill_(unscaled.narrow(0, 2, 1), 1);
-  UpdateSlots update(SgdRule{.weight_decay = options_.weight_decay}, {.plan = unscaled});
+  RatedUpdate update(SgdRule{.weight_decay = options_.weight_decay}, {.plan = unscaled});
   const double mu = options_.momentum;
   for (auto& e : entries_) {
     OptimizerSlot part = e.part;

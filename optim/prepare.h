@@ -41,9 +41,9 @@ inline void check_slot(const char* op, const Slot& s) {
 }
 
 /// Updates slots by one rule and step, each with rates of its own.
-class UpdateSlots {
+class RatedUpdate {
  public:
-  UpdateSlots(const UpdateRule& rule, UpdateStep step) : rule_(rule), step_(std::move(step)) {}
+  RatedUpdate(const UpdateRule& rule, UpdateStep step) : rule_(rule), step_(std::move(step)) {}
 
   void operator()(const OptimizerSlot& slot, const Tensors& states, const Rates& rates) {
     UpdateRule rule = rule_;

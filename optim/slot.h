@@ -8,7 +8,7 @@
 
 namespace triax::optim {
 
-/// The rates of one slot, where they differ from the optimizer's; UpdateSlots applies them.
+/// The rates of one slot, where they differ from the optimizer's; RatedUpdate applies them.
 struct Rates {
   double lr = 1;                            ///< multiplies the step's learning rate
   std::optional<double> weight_decay = {};  ///< in place of the optimizer's own

@@ -46,8 +46,9 @@ struct History {
   }
   /// Returns a checkpoint to begin with after `step`.
   std::string from(int64_t step) const {
-    return std::ranges::count(steps, step) > 0 ? "--checkpoint " + path(step)
-                                               : "its checkpoint is gone";
+    return std::ranges::count(steps, step) > 0
+               ? "--checkpoint " + path(step)
+               : "its checkpoint is gone, which a larger --keep keeps";
   }
   CheckpointState state(const std::string& path) const {
     if (path == last_start()) return {{"settings", whole_settings(path)}};

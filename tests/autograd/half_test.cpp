@@ -166,7 +166,7 @@ TEST(Losses, OfAForbiddenTargetAreInfinite) {
 
 // Products whose elements do not depend on how many rows there are beside theirs.
 
-/// What a form of product makes of rows x, onto or beside `rest`, and the gradients of both.
+/// Returns what a form of product makes of rows x, onto or beside `rest`, and both gradients.
 using Form = std::function<Tensor(const Tensor& x, const Tensor& rest)>;
 Tensors results(const Form& form, const Tensor& all_x, const Tensor& all_rest, Range rows) {
   Tensor x = clone(all_x.narrow(0, rows.begin, rows.end - rows.begin));

@@ -24,7 +24,7 @@ ProgramOptions tiny() {
   return options;
 }
 
-/// What it prints, where it ends well.
+/// Returns what the program prints; expects that it ends well.
 std::string printed(const std::vector<std::string>& words) {
   Said said = said_by(tiny(), words);
   EXPECT_EQ(said.code, 0) << said.err;

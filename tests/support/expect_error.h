@@ -34,7 +34,7 @@ void expect_error(F work, const std::vector<std::string>& parts, Exit code = Exi
   for (const std::string& part : parts)
     EXPECT_NE(text.find(part), text.npos) << "'" << text << "' does not hold '" << part << "'";
 }
-/// Of settings, or of data.
+/// Expect an error of settings, or of data.
 template <class F> void expect_config_error(F work, const std::vector<std::string>& parts) {
   expect_error(work, parts, Exit::config);
 }

@@ -70,7 +70,7 @@ inline void expect_resumed(const parallel::Task& task, const parallel::TrainOpti
   for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], tolerance) << i;
 }
 
-/// What differs first from a run of one rank; empty for nothing.
+/// Returns what differs first from a run of one rank; empty for nothing.
 inline std::string difference(const parallel::Task& task, const parallel::TrainOptions& o,
                               const parallel::Trace& reference) {
   auto d = compare_with_reference(task, o, reference);

@@ -68,8 +68,8 @@ TEST(Options, SizesWhoseProductOverflows) {
   EXPECT_EQ(o.step.mesh.dp, 1);
 }
 
-/// What `change` makes of options is refused with this text, or one that begins with it if it ends
-/// in "...".
+/// Expects that what `change` makes of options is refused with this text, or one that begins with
+/// it if it ends in "...".
 struct Refusal {
   std::function<void(TrainOptions&)> change;
   std::string text;

@@ -23,7 +23,7 @@ namespace {
 using namespace test;
 namespace fs = std::filesystem;
 
-/// What a run with an attachment prints.
+/// Returns what a run with an attachment prints.
 std::string trained(TrainOptions o, const std::string& out) {
   o.out = out;
   Task task = task_of();
