@@ -50,11 +50,11 @@ void add_named(const std::string& e, std::vector<std::pair<char32_t, char32_t>>&
   for (size_t at = 0, seen = 0, dash = 0; at < e.size();) {
     bool number = e.compare(at, 3, "\\x{") == 0;
     if (!number && (e[at] & 0x80) == 0) {
-      dash = seen && e[at] == '-', seen = 0, ++at;
+      dash = seen && e[at] == '-', seen = 0;
+      at += e.compare(at, 2, "\\\\") == 0 ? 2 : 1;  // no number begins behind an escaped backslash
       continue;
     }
-    char32_t c =
-        number ? char32_t(std::strtoul(&e[at + 3], nullptr, 16)) : next_code_point(e, at, {});
+    auto c = number ? char32_t(std::strtoul(&e[at + 3], nullptr, 16)) : next_code_point(e, at, {});
     if (number) at = e.find('}', at) + 1;
     if (std::exchange(dash, 0)) all.back().second = c;
     else all.emplace_back(c, c);

@@ -176,6 +176,14 @@ TEST(Words, RefusesNewCharactersThatAPatternNames) {
   read("\\p{Han}+", shaking_face);
 }
 
+// After an escaped backslash no number of a character begins.
+TEST(Words, APatternMayNameABackslash) {
+  Words words = splitting(R"([\\x{S]+)");
+  const std::string text = R"(ab\x{cd)";
+  WordReader reader(words, text, {});
+  EXPECT_EQ(lengths_of(reader, 0, text.size()), (Lengths{2, 3, 2}));
+}
+
 TEST(Words, OfAnyLength) {
   const std::string text(1'000'000, 'a');
   for (const char* pattern : {R"(\p{L}+)", "(?:\\p{L}\\p{M}?)+", "(?:a|b|c)+"}) {
