@@ -9,7 +9,7 @@
 
 namespace triax::parallel {
 
-/// Saves checkpoints of a run into its directory, if it has one, and says how the run goes on.
+/// Loads what a run resumes, saves its checkpoints in its directory, says how the run goes on.
 class Saver {
  public:
   /// Is called when a checkpoint is on the disk: with `save_async`, that of an earlier step.

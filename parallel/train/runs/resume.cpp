@@ -1,4 +1,4 @@
-// Compares a run with the checkpoint that it resumes, and loads that.
+// Compares a run with the checkpoint that CheckpointDirectory::resume chose, and loads that.
 #include <string_view>
 
 #include "core/check.h"
