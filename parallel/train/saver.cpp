@@ -55,7 +55,7 @@ void Saver::end(RunDirectory::Wait wait) {
 
 bool Saver::add_validation(int64_t done, double val_loss) {
   end(RunDirectory::Wait::yes);
-  return saved_ == done && std::isfinite(val_loss) &&
+  return std::isfinite(val_loss) &&
          with_cure(how_to_resume(), [&] { return directory_->add_validation(done, val_loss); });
 }
 

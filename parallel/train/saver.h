@@ -9,7 +9,7 @@
 
 namespace triax::parallel {
 
-/// Loads what a run resumes, saves its checkpoints in its directory, says how the run goes on.
+/// Loads the checkpoint that a run resumes, saves its own, and says how the run goes on.
 class Saver {
  public:
   /// Is called when a checkpoint is on the disk: with `save_async`, that of an earlier step.
@@ -22,8 +22,7 @@ class Saver {
   /// Saves, where there is a directory; end() puts the checkpoint on the disk. Collective.
   void begin(const Position& at, std::optional<double> val_loss);
   void end(RunDirectory::Wait wait);
-  /// Adds a validation's loss to the checkpoint of `done` steps. False if there is none.
-  /// Collective.
+  /// Collective. Calls RunDirectory::add_validation if the loss is finite; else returns false.
   bool add_validation(int64_t done, double val_loss);
   /// Compares replicas once after a step, with TrainOptions::check_replicas, so that no checkpoint
   /// hides a difference. Collective.

@@ -1,4 +1,5 @@
 // Compares a run with the checkpoint that CheckpointDirectory::resume chose, and loads that.
+#include <filesystem>
 #include <string_view>
 
 #include "core/check.h"
@@ -131,6 +132,9 @@ Position RunDirectory::resume(Step& step) {
               "checkpoint {}: step {} x global-batch {} overflows", checkpoint->path(),
               checkpoint->step(), batch);
   auto before = saved_settings(*checkpoint), now = values_of(contents_.settings);
+  std::string own = fmt::format("{}/step-{}", path(), checkpoint->step());
+  std::error_code other;
+  if (std::filesystem::equivalent(checkpoint->path(), own, other)) held_ = checkpoint->step();
   Position at{checkpoint->step(), samples_of(*checkpoint, before["global-batch"])};
   CheckpointState state = checkpoint->state();
   bool converts = before.contains("precision") && before["precision"] != now["precision"];

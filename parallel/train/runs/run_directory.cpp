@@ -329,13 +329,13 @@ void RunDirectory::begin_save(const Position& at, const Step& step,
   if (contents_.options.save_async)
     background_ = std::make_unique<BackgroundSave>(checkpoints_, ranks_, at.step, pieces, state);
   else checkpoints_.save(at.step, pieces, state);
-  saving_ = at.step;
+  saving_ = held_ = at.step;
 }
 
 bool RunDirectory::add_validation(int64_t step, double val_loss) {
   return !text_of_first(ranks_, [&] {
             std::string checkpoint = fmt::format("{}/step-{}", path(), step);
-            if (!disk().is_directory(checkpoint)) return std::string();
+            if (held_ != step || !disk().is_directory(checkpoint)) return std::string();
             Manifest manifest = read_manifest(checkpoint);
             manifest.state["val_loss"] = fmt::format("{}", val_loss);
             replace_file(checkpoint + "/" + manifest_name, to_text(manifest));

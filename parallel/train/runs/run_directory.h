@@ -96,7 +96,7 @@ class RunDirectory {
   enum class Wait { no, yes };
   std::optional<int64_t> end_save(Wait wait);
   /// Collective. Adds the loss of a validation after `step` to the checkpoint of that step, all
-  /// else of which stays: it may be an earlier start's. False if this directory has none.
+  /// else of which stays. False if this run has neither saved it here nor been resumed from it.
   bool add_validation(int64_t step, double val_loss);
   /// Collective. Returns the step and value of the lowest validation loss of all checkpoints.
   std::optional<std::pair<int64_t, double>> best() { return checkpoints_.lowest("val_loss"); }
@@ -119,6 +119,7 @@ class RunDirectory {
   std::vector<std::string> changes_, allowed_;
   std::vector<int64_t> damaged_;
   std::optional<int64_t> saving_;  // step of the save that was begun
+  std::optional<int64_t> held_;    // step of the checkpoint here that this run wrote or loaded
   std::unique_ptr<BackgroundSave> background_;
 };
 

@@ -270,6 +270,19 @@ def made_up_validation(shop):
     shop.run(0, "checkpoint", "verify", "made-up/step-4")
 
 
+def validation_of_another_checkpoint(shop):
+    """The directory has a checkpoint of that step, of another run: it must not get the loss of the weights that were resumed."""
+    words = [*SMALL.split(), "--lr-schedule", "constant", "--warmup", 0]
+    for run, lr in ("one", 0.003), ("two", 0.03):
+        shop.run(0, "train", *words, "--lr", lr, "--out", run)
+    for step in 6, 8:
+        shutil.rmtree(shop / f"two/step-{step}")
+    tensors = lambda run: json.loads((shop / f"{run}/step-4/manifest.json").read_text())["tensors"]
+    assert tensors("one") != tensors("two")
+    shop.run(0, "train", *words, "--lr", 0.003, "--val-every", 1, "--keep-best", "--resume", "one/step-4", "--out", "two")
+    assert tensors("one") == tensors("two")  # it is the best, so it was saved
+
+
 if __name__ == "__main__":
     count, seed = map(int, (sys.argv[5:] + ["6", "1"][len(sys.argv) - 5:]))
     with tempfile.TemporaryDirectory(prefix="triax-replay-") as folder:
@@ -281,5 +294,6 @@ if __name__ == "__main__":
         began_with_weights(shop)
         start_that_nothing_describes(shop)
         made_up_validation(shop)
+        validation_of_another_checkpoint(shop)
         checkpoints_were_pruned(shop)
         draws(shop, count, seed)
