@@ -47,18 +47,18 @@ std::shared_ptr<pcre2_code> compiled(const std::string& pattern) {
 /// Adds the characters that a PCRE2 expression names, in ranges; {1, 0} for a script, unless it got
 /// no characters since Unicode 14, or, as Han, stand-ins of its own.
 void add_named(const std::string& e, std::vector<std::pair<char32_t, char32_t>>& all) {
-  for (size_t at = 0, seen = 0, dash = 0; at < e.size();) {
+  for (size_t at = 0, before = 0, dash = 0; at < e.size();) {
     bool number = e.compare(at, 3, "\\x{") == 0;
     if (!number && (e[at] & 0x80) == 0) {
-      dash = seen && e[at] == '-', seen = 0;
-      at += e.compare(at, 2, "\\\\") == 0 ? 2 : 1;  // no number begins behind an escaped backslash
+      dash = before != 0 && e[at] == '-';
+      if (!dash) before = size_t(e[at]);
+      at += e[at] == '\\' && (e[at + 1] & 0x80) == 0 ? 2 : 1;  // `\\x{` is no number
       continue;
     }
     auto c = number ? char32_t(std::strtoul(&e[at + 3], nullptr, 16)) : next_code_point(e, at, {});
     if (number) at = e.find('}', at) + 1;
-    if (std::exchange(dash, 0)) all.back().second = c;
-    else all.emplace_back(c, c);
-    seen = 1;
+    all.emplace_back(std::exchange(dash, 0) ? char32_t(before) : c, c);
+    before = c;
   }
   constexpr std::string_view kept = "{sc:Han}{sc:Hangul}{sc:Greek}{sc:Hebrew}{sc:Thai}{sc:Tamil}";
   for (size_t at = 0; (at = e.find("{sc:", at)) != e.npos; ++at)
@@ -74,16 +74,9 @@ char32_t stand_in(char32_t c) {
 
 bool joins(WordSplit::Match match, bool before, bool after) {
   using enum WordSplit::Match;
-  switch (match) {
-    case contiguous:
-      return before == after;
-    case merged_with_previous:
-      return !before && after;
-    case merged_with_next:
-      return before && !after;
-    default:
-      return false;
-  }
+  return (match == contiguous && before == after) ||
+         (match == merged_with_previous && !before && after) ||
+         (match == merged_with_next && before && !after);
 }
 
 }  // namespace
@@ -108,9 +101,10 @@ WordReader::WordReader(const Words& words, std::string_view text, const Source& 
     size_t begin = at;
     char32_t c = next_code_point(text, at, source), like = stand_in(c);
     if (like == 0) continue;
+    bool common = like == 0x2e50 || like == 0x1cf50 || like == 0x1ed01;  // Script=Common, as c
     for (auto& named : words.named_) {
       auto inside = [&](char32_t x) { return named.first <= x && x <= named.second; };
-      check_input(named.first <= named.second && inside(c) == inside(like), Exit::data,
+      check_input(named.first > named.second ? common : inside(c) == inside(like), Exit::data,
                   "{}: byte {}: U+{:04X} came with Unicode 15 or later, and a pattern names such "
                   "characters; expected a text without it",
                   source.name, source.first + begin, uint32_t(c));
