@@ -51,7 +51,7 @@ void run_calibrate(const CalibrateOptions& o, const Invocation& call) {
 Verb calibrate_verb(ProgramOptions& p) {
   auto o = std::make_shared<CalibrateOptions>();
   SettingGroup group("Calibrate");
-  group.add("out", "FILE", "hardware file to write, for plan --hardware FILE", &o->out,
+  group.add("out|output", "FILE", "hardware file to write, for plan --hardware FILE", &o->out,
             {.shown = "stdout"});
   return {.name = "calibrate",
           .what =

@@ -267,8 +267,8 @@ Verb replay_verb(ProgramOptions& p) {
   auto o = std::make_shared<ReplayOptions>();
   SettingGroup group("Replay");
   group
-      .add("checkpoint", "DIR", "RUN/step-N before the step, or a run directory", &o->checkpoint,
-           {.shown = "none, must be given"})
+      .add("checkpoint|ckpt", "DIR", "RUN/step-N before the step, or a run directory",
+           &o->checkpoint, {.shown = "none, must be given"})
       .add("step", "N", "the step to look at", &o->step,
            {.range = {1},
             .shown = "the one after DIR; of a run directory with several checkpoints, that of "
@@ -276,7 +276,7 @@ Verb replay_verb(ProgramOptions& p) {
       .add("rank", "N", "the rank to look at", &o->rank)
       .add("tensor", "NAME", "print this tensor in place of the list of all", &o->tensor,
            {.shown = "all"})
-      .add("out", "FILE",
+      .add("out|output", "FILE",
            "write the list to a new file, for --compare; with --tensor, its values as "
            "safetensors",
            &o->out, {.shown = "printed"})

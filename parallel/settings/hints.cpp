@@ -80,7 +80,8 @@ std::string hint(std::string_view typed, const std::vector<Elsewhere>& known, co
       meant.push_back(fmt::format(fmt::runtime(around), name));
     names.push_back(name);
   }
-  return meant.empty() ? hint(typed, names, around) : "; use " + join(meant, " or ");
+  return meant.empty() || word.empty() ? hint(typed, names, around)
+                                       : "; use " + join(meant, " or ");
 }
 
 }  // namespace triax::parallel

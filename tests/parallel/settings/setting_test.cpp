@@ -144,6 +144,8 @@ TEST(Hints, KnowsWhatOtherProgramsSay) {
   EXPECT_EQ(hint("learning-rate", known, "`{}`"), "; use `lr`");
   EXPECT_EQ(hint("--widht", known, "--{}"), "; the nearest is --width");
   EXPECT_EQ(hint("--num-heads", known, "--{}"), "");
+  const std::vector<Elsewhere> unnamed{{"tp", ""}};
+  for (const char* nothing : {"--", ""}) EXPECT_EQ(hint(nothing, unnamed, "--{}"), "");
 }
 
 TEST(Hints, KnowsWhatIsAScriptNow) {
