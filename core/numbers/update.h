@@ -32,7 +32,7 @@ struct StepTotals {
 struct StepDecision {
   double lr;
   double step;
-  double grad_scale;  ///< of every gradient: clip factor / loss scale
+  double grad_scale;  ///< multiplies every gradient: clip factor / loss scale
   double happens;     ///< 0: nothing changes
   double halted;      ///< not 0: nor in any later step
   static constexpr int size = 5;

@@ -22,7 +22,7 @@ struct Callbacks {
   std::function<void(Trainer&, const std::string& path)> checkpoint = {};
   std::function<void(Trainer&, const std::exception&)> error = {};
 };
-/// The ranks that keep a callback, others drop it: what communicates has to be called on all.
+/// The ranks that a callback runs on; one that communicates has to run on all.
 enum class On { all, first };
 
 /// The callbacks of a run, and which of them is running.

@@ -57,7 +57,7 @@ void Step::take(const StepInput& input) {
   pending_.push_back({input, request, HostCopy(totals_), HostCopy(tops())});
 }
 
-/// Queues all that a device does in a step, in order; decide_step() clips, or skips.
+/// Queues a step on the device, in order. decide_step() clips, or skips what is not finite.
 void Step::queue(const StepInput& input) {
   ProfileRange range("step");
   Tensor loss = replica_.forward_backward(input.batches, seed(input));
