@@ -75,8 +75,8 @@ Exit run_plan(const ProgramOptions& p, PlanOptions& o, const Invocation& call) {
 
 Settings plan_settings(PlanOptions& o, const ProgramOptions& p) {
   SettingGroup own("Plan");
-  own.add("ranks|world-size|nproc|num-gpus|gpus", "N", "ranks to plan for", &o.ranks,
-          {.range = {0, 65536}, .shown = "those of the mesh"})
+  own.add("ranks|world-size|nproc|nproc-per-node|num-gpus|ngpus|gpus", "N", "ranks to plan for",
+          &o.ranks, {.range = {0, 65536}, .shown = "those of the mesh"})
       .add("hardware", "NAME|FILE",
            fmt::format("what a rank runs on: {}, or a TOML file as `calibrate` writes it",
                        join(hardware_names(), ", ")),

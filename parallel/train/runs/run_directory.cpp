@@ -305,9 +305,10 @@ void RunDirectory::write_configuration(const std::string& metrics, int64_t param
 /// --resume auto would take the wrong ones. Only last-good may: what is newer is damaged.
 void RunDirectory::refuse_newer_than(int64_t number) const {
   auto steps = checkpoints_.steps();
-  check_input(contents_.options.resume == "last-good" || steps.empty() || steps.back() <= number,
-              Exit::config,
-              "run directory {} holds step-{}, and this run would go on after step {}\n"
+  bool free = steps.empty() || steps.back() < number || held_ == steps.back() ||
+              contents_.options.resume == "last-good";
+  check_input(free, Exit::config,
+              "run directory {} holds step-{} of other training; this would go on after step {}\n"
               "  Continue with --resume auto, or choose another --out.",
               path(), steps.empty() ? 0 : steps.back(), number);
 }
@@ -329,7 +330,7 @@ void RunDirectory::begin_save(const Position& at, const Step& step,
   if (contents_.options.save_async)
     background_ = std::make_unique<BackgroundSave>(checkpoints_, ranks_, at.step, pieces, state);
   else checkpoints_.save(at.step, pieces, state);
-  saving_ = held_ = at.step;
+  saving_ = at.step;
 }
 
 bool RunDirectory::add_validation(int64_t step, double val_loss) {
@@ -354,6 +355,7 @@ std::optional<int64_t> RunDirectory::end_save(Wait wait) {
   }
   ProfileRange range("checkpoint");
   if (save) save->commit();
+  held_ = step;
   std::optional<int64_t> kept;
   if (contents_.options.keep_best)
     if (auto lowest = best()) kept = lowest->first;

@@ -70,9 +70,9 @@ class RunDirectory {
   /// if training starts afresh. With `resume_changed`, settings may differ that are OnResume::ask:
   /// weights of another precision are made from what is stored most exactly, the fp32 masters where
   /// there are some, and the loss scale begins afresh. Throws the same Error on every rank: 78 if
-  /// the checkpoint is of another model or data, if the directory holds a later one, if another job
-  /// holds the directory, or if the metrics are to go to one of its own files; 73 if it cannot be
-  /// written. A run that is refused changes nothing.
+  /// the checkpoint is of another model or data, if the directory holds a later one or another of
+  /// that step, if another job holds the directory, or if the metrics are to go to one of its own
+  /// files; 73 if it cannot be written. A run that is refused changes nothing.
   Position open(Step& step);
   /// Collective, after open(), once nothing can refuse the run any more. Writes config.toml, the
   /// attachments, where the metrics are, and all settings with facts of the model, which has so
@@ -118,8 +118,7 @@ class RunDirectory {
   std::unique_ptr<RunLock> lock_;  // on rank 0
   std::vector<std::string> changes_, allowed_;
   std::vector<int64_t> damaged_;
-  std::optional<int64_t> saving_;  // step of the save that was begun
-  std::optional<int64_t> held_;    // step of the checkpoint here that this run wrote or loaded
+  std::optional<int64_t> saving_, held_;  // steps: the save begun; the checkpoint of this training
   std::unique_ptr<BackgroundSave> background_;
 };
 

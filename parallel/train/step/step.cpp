@@ -57,7 +57,7 @@ void Step::take(const StepInput& input) {
   pending_.push_back({input, request, HostCopy(totals_), HostCopy(tops())});
 }
 
-/// Queues a step on the device, in order. decide_step() clips, or skips what is not finite.
+/// Queues a step on the device, in order. decide_step() says whether it happens, and clips.
 void Step::queue(const StepInput& input) {
   ProfileRange range("step");
   Tensor loss = replica_.forward_backward(input.batches, seed(input));
