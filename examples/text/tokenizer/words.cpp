@@ -47,11 +47,11 @@ std::shared_ptr<pcre2_code> compiled(const std::string& pattern) {
 /// Adds the characters that a PCRE2 expression names, in ranges; {1, 0} for a script, unless it got
 /// no characters since Unicode 14, or, as Han, stand-ins of its own.
 void add_named(const std::string& e, std::vector<std::pair<char32_t, char32_t>>& all) {
-  for (size_t at = 0, before = 0, dash = 0; at < e.size();) {
+  for (size_t at = 0, before = e.npos, dash = 0; at < e.size();) {
     bool number = e.compare(at, 3, "\\x{") == 0;
     if (!number && (e[at] & 0x80) == 0) {
-      dash = before != 0 && e[at] == '-';
-      if (!dash) before = size_t(e[at]);
+      dash = before != e.npos && e[at] == '-';
+      if (!dash) before = e[at] == '[' ? e.npos : size_t(e[at]);
       at += e[at] == '\\' && (e[at + 1] & 0x80) == 0 ? 2 : 1;  // `\\x{` is no number
       continue;
     }
