@@ -59,6 +59,9 @@ Tensor graph_input(const Tensor& x, std::shared_ptr<Tensor> dx);
 /// rule receives it so. For a sum that continues elsewhere, such as on other ranks, and is rounded
 /// when it is complete. Does nothing if y has no history.
 void collect_gradient(const Tensor& y, DType dtype);
+/// Makes `collector` collect the gradient of `y`, an op's output, whose rule then gets what
+/// collector->take() returns. Does nothing if y has no history.
+void collect_gradient(const Tensor& y, std::shared_ptr<autograd::Collector> collector);
 
 /// Returns y, which ops have computed from `made`, and frees the bytes of `made`; when backward
 /// reaches y, `again()` makes the same values again. For tensors that are cheap to make and large

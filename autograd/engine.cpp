@@ -23,13 +23,6 @@ bool of_leaves(const Node& n) {
   return std::all_of(n.inputs.begin(), n.inputs.end(), leaf);
 }
 
-/// True if `parts` has a gradient of a leaf: recomputation only awaits leaves, others hand it in.
-bool to_leaf(const Node& n, const Tensors& parts) {
-  for (size_t i = 0; i < parts.size(); ++i)
-    if (parts[i].defined() && n.inputs[i] && n.inputs[i]->is_leaf) return true;
-  return false;
-}
-
 }  // namespace
 
 void Pass::run(const std::shared_ptr<Node>& root, Tensor dy) {
@@ -41,12 +34,13 @@ void Pass::run(const std::shared_ptr<Node>& root, Tensor dy) {
     return run_rule(identity, dy, walk);
   }
   count(*root, walk);
-  walk.grads[root.get()] = std::exchange(dy, {}).to(root->dtype);
+  if (root->collector) root->collector->collect(*root, std::exchange(dy, {}));
+  else walk.grads[root.get()] = std::exchange(dy, {}).to(root->dtype);
   walk.ready.push(root);
   while (!walk.ready.empty()) {
     std::shared_ptr<Node> n = walk.ready.top();
     walk.ready.pop();
-    Tensor g = std::exchange(walk.grads[n.get()], {});
+    Tensor g = n->collector ? n->collector->take() : std::exchange(walk.grads[n.get()], {});
     if (!n->later) {
       run_rule(*n, std::move(g), walk);
       continue;
@@ -82,37 +76,29 @@ void Pass::count(Node& root, Walk& walk) {
 /// Runs one rule and hands its results to the inputs. An undefined dy (no part of the loss came
 /// this way) is passed on as undefined, so that nobody waits for it.
 void Pass::run_rule(Node& n, Tensor dy, Walk& walk) {
-  Into into = offer(n, walk);
-  Into given = into;
+  Into into = offer(n, walk), given = into;
   Tensors parts(n.inputs.size());
   if (dy.defined()) {
     dy = dy.contiguous();
     ProfileRange range(n.name, n.layer);
     SamplesAtOnce as_recorded(n.samples);
-    parts = n.rule(into.in_parts() ? dy : std::move(dy), into);
+    parts = n.rule(std::move(dy), into);
     check(parts.size() == n.inputs.size(), "{}: the rule returned {} gradients; expected {}",
           n.name, parts.size(), n.inputs.size());
-    for (; to_leaf(n, parts) && into.next(n.name); parts = n.rule(dy, into))
-      collect_all(n, given, parts, walk);
   } else {
     n.seen.clear();  // nothing of it was used
   }
   into.slots_.clear();
   n.drop_rule();  // what only it held is freed before its results are handed on
-  collect_all(n, given, parts, walk);
+  for (size_t i = 0; i < n.inputs.size(); ++i)
+    if (n.inputs[i]) collect(n, i, given.slots_[i], std::exchange(parts[i], {}), walk);
   for (auto& input : n.inputs)
     if (input) handed_in(input, walk);
-}
-
-void Pass::collect_all(const Node& n, Into& offered, Tensors& parts, Walk& walk) {
-  for (size_t i = 0; i < n.inputs.size(); ++i)
-    if (n.inputs[i]) collect(n, i, offered.slots_[i], std::exchange(parts[i], {}), walk);
 }
 
 /// Returns for each input the gradient collected so far, for the rule to add into.
 Into Pass::offer(const Node& n, Walk& walk) {
   Into into(n.inputs.size());
-  into.cuts_ = of_leaves(n);
   for (size_t i = 0; i < n.inputs.size(); ++i) {
     Node* p = n.inputs[i].get();
     if (!p) continue;
@@ -124,23 +110,15 @@ Into Pass::offer(const Node& n, Walk& walk) {
     auto meta = p->leaf.lock();
     if (p->is_leaf && !meta) {
       slot.wanted = false;  // the leaf has died: nobody can ask for its gradient
-    } else if (meta && meta->in_place) {
-      if (!meta->grad.storage()->present()) {  // a bucket whose bytes were given to its reduction
-        meta->grad.storage()->restore();
-        meta->fresh = true;
-      }
-      into.sums_ = meta->fixed;
-      if (meta->fixed.rounding) into.samples_ = n.samples;
-      slot.rounding = meta->fixed.rounding;
-      slot.held = meta->grad;
-      slot.write = meta->fresh ? Write::set : Write::add;
+    } else if (p->collector) {
+      slot.held = p->collector->offer(n);
     } else {
       Tensor& held = meta ? meta->grad : walk.grads[p];
       if (!held.defined()) continue;
       // Adding into it rounds once, adding to it twice: which of the two happens must not depend on
       // other holders of the tensor.
       if (!held.exclusive()) held = clone(held);
-      slot.held = std::exchange(held, {});
+      slot.held = {std::exchange(held, {}), Write::add};
     }
   }
   return into;
@@ -153,23 +131,12 @@ void Pass::collect(const Node& n, size_t i, Into::Slot& offered, Tensor part, Wa
         "{}: the rule returned a gradient {} for input {} of shape {}", n.name, part, i, p.shape);
   auto meta = p.leaf.lock();
   if (p.is_leaf && !meta) return;
-  if (meta && meta->in_place) {
-    if (!part.defined()) return;
-    bool added = part.is(offered.held);
-    if (meta->fixed.rounding) {
-      ++meta->parts;
-      if (!added)
-        backend(part).accumulate_fixed(part.contiguous(), *meta->fixed.rounding, meta->grad,
-                                       meta->fresh ? Write::set : Write::add);
-    } else if (!added) {
-      if (meta->fresh) copy_(meta->grad, part);
-      else backend(part).accumulate(part.contiguous(), meta->grad);
-    }
-    meta->fresh = false;
+  if (p.collector) {
+    if (part.defined()) p.collector->collect(n, part);
     return;
   }
   Tensor& held = meta ? meta->grad : walk.grads[const_cast<Node*>(&p)];
-  Tensor mine = std::exchange(offered.held, {});
+  Tensor mine = std::exchange(offered.held.to, {});
   bool added = part.defined() && part.is(mine);
   if (mine.defined()) {
     if (!held.defined()) held = std::move(mine);  // put the offer back

@@ -35,7 +35,6 @@ class Pass : public std::enable_shared_from_this<Pass> {
   void count(Node& root, Walk& walk);
   void run_rule(Node& n, Tensor dy, Walk& walk);
   Into offer(const Node& n, Walk& walk);
-  void collect_all(const Node& n, Into& offered, Tensors& parts, Walk& walk);
   void collect(const Node& n, size_t i, Into::Slot& offered, Tensor part, Walk& walk);
   void handed_in(const std::shared_ptr<Node>& input, Walk& walk);
 

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/backend.h"
+#include "core/shared/sums.h"
 #include "core/tensor.h"
 
 namespace triax::autograd {
@@ -14,17 +14,7 @@ namespace triax::autograd {
 struct Target {
   Tensor grad;
   Write write;
-};
-/// A Target for a gradient that is one product, with the rounding of Matmul; null: none.
-struct ProductTarget : Target {
-  const FixedPoint* rounding = nullptr;
-};
-
-/// Says how a gradient is summed in f64, so that the order of its parts does not matter.
-struct FixedSums {
-  std::shared_ptr<const FixedPoint> rounding = {};  ///< of each part, read at that time; null: no
-  int64_t chains = 1;  ///< equal parts of a sample's rows of dy, each rounded separately
-  bool must = false;   ///< other chains are on other ranks: a rule that cannot cut rows throws
+  operator Sums() const { return {grad, write}; }
 };
 
 /// Offers a rule, per input, the gradient already collected there. A rule may add into it and
@@ -36,36 +26,25 @@ class Into {
   bool wanted(size_t i) const { return slots_[i].wanted; }
   /// Returns the dtype in which it is collected: sums made in this dtype are not rounded again.
   DType dtype(size_t i) const { return slots_[i].dtype; }
-  /// Returns where to put the gradient of input `i`: the collected one if it may be changed, is of
-  /// `dtype` and not in fixed point, else fresh memory. Return `.grad` from the rule.
+  /// Returns where to put the gradient of input `i`: the collected one if it may be changed and is
+  /// of `dtype`, else fresh memory. Return `.grad` from the rule.
   Target at(size_t i, const Shape& shape, DType dtype, Device device) const;
   Target at(size_t i, const Tensor& like) const {
     return at(i, like.shape(), like.dtype(), like.device());
   }
-  /// Returns the place for a gradient that Matmul makes. Unlike at(), it can be a sum in fixed
-  /// point: then `grad` is f64 and `rounding` is set.
-  ProductTarget product(size_t i, const Shape& shape, DType dtype, Device device) const;
-  /// Returns the rows of x (it has as many as dy) whose part of the gradient is asked for: mostly
-  /// all. For leaves summed in fixed point the engine asks for each sample and chain in turn. Only
-  /// for rules of leaves, which must then call this for every tensor that has rows.
-  Tensor rows(const Tensor& x);
+  /// Returns what at() does for a gradient that is a sum over the rows of dy, or a product with dy:
+  /// to be handed unopened to a kernel that takes Sums. Its `to`, which the rule returns, is
+  /// undefined if no gradient is wanted.
+  Sums sums(size_t i, const Shape& shape, DType dtype, Device device) const;
 
  private:
   friend class Pass;
-  bool in_parts() const { return cuts_ && samples_ * sums_.chains > 1; }
-  bool next(const char* op);
   struct Slot {
     bool wanted = false;
     DType dtype = DType::f32;
-    Tensor held;
-    Write write = Write::add;
-    std::shared_ptr<const FixedPoint> rounding = {};
+    Sums held = {};
   };
   std::vector<Slot> slots_;
-  FixedSums sums_;                // how gradients of leaves are summed
-  bool cuts_ = false;             // all inputs are leaves
-  int64_t samples_ = 1;           // dy has the rows of this many samples, one after the other
-  int64_t part_ = 0, parts_ = 0;  // rows() returns part_ of parts_; 0: it was not called
 };
 
 /// Maps dL/dy to one gradient per input; undefined = zero. dy is contiguous, of y's shape and dtype
@@ -86,6 +65,41 @@ struct Seen {
   long holders() const { return storage.use_count() + handle.use_count(); }
 };
 
+struct Node;
+
+/// Collects a gradient in the engine's place: that of a leaf in a bucket, or of an op's output
+/// whose sum goes on over other ranks.
+class Collector {
+ public:
+  virtual ~Collector() = default;
+  /// Returns where the rule of `n` may put its part, or nowhere. Many offers are never taken.
+  virtual Sums offer(const Node& n) = 0;
+  /// Takes its part: `.to` of the offer, to which it has been added, or another tensor.
+  virtual void collect(const Node& n, const Tensor& part) = 0;
+  /// Returns all that has come, for the rule of the op that made it; undefined if nothing has.
+  virtual Tensor take() { return {}; }
+};
+
+/// Collects in a view of a larger buffer.
+class GradientView : public Collector {
+ public:
+  explicit GradientView(const Tensor& view) : view_(view) {}
+  Sums offer(const Node& n) override;
+  void collect(const Node& n, const Tensor& part) override;
+  /// Says that its values are left over from before: the first write sets.
+  void set_fresh() { fresh_ = true; }
+  bool fresh() const { return fresh_; }
+  const Tensor& view() const { return view_; }
+
+ protected:
+  Write write() const { return fresh_ ? Write::set : Write::add; }
+  void written() { fresh_ = false; }
+
+ private:
+  Tensor view_;
+  bool fresh_ = true;
+};
+
 /// One recorded operation, or (without a rule) a leaf.
 struct Node {
   Node(const char* op, const Tensor& y, std::vector<std::shared_ptr<Node>> producers,
@@ -104,9 +118,10 @@ struct Node {
   DType dtype;        // the gradient's: an op's output's (or collect_gradient's), a leaf's sums'
   std::vector<std::shared_ptr<Node>> inputs;  // producers of the inputs; null: no gradient wanted
   Rule rule;
-  std::vector<Seen> seen = {};       // the inputs and the output
-  std::shared_ptr<Node> later = {};  // the rule's part that only leaves wait for; takes dy
-  std::weak_ptr<Meta> leaf = {};     // set on the node of a leaf
+  std::vector<Seen> seen = {};                // the inputs and the output
+  std::shared_ptr<Node> later = {};           // the rule's part that only leaves wait for; takes dy
+  std::weak_ptr<Meta> leaf = {};              // set on the node of a leaf
+  std::shared_ptr<Collector> collector = {};  // null: the engine collects the gradient
   bool is_leaf = false;
   bool ran = false;  // the rule was dropped
 };
@@ -117,10 +132,6 @@ struct Meta {
   Tensor gelu_of = {};  // x of an output gelu(x); its history is the node's first input
   // Leaves only:
   Tensor grad;
-  bool in_place = false;  // grad is a view somebody else owns (a bucket): always write into it
-  bool fresh = false;     // in_place: its values are left over from before, the first write sets
-  FixedSums fixed = {};   // in_place: how it is summed
-  int64_t parts = 0;      // fixed: parts added since take_parts()
   std::vector<std::function<void()>> on_grad;
 };
 
@@ -131,9 +142,8 @@ int64_t live_nodes();
 bool recording();
 
 /// While it lives, ops recorded on this thread have the rows of `count` samples, one sample after
-/// the other. Gradients of leaves that are summed in fixed point then round each sample's part
-/// separately, as if it had been recorded alone. A rule, whenever it runs, sees the count under
-/// which its op was recorded.
+/// the other: a Collector may ask for each sample's part by itself, as if it had been recorded
+/// alone. A rule, whenever it runs, sees the count under which its op was recorded.
 class SamplesAtOnce {
  public:
   explicit SamplesAtOnce(int64_t count);

@@ -85,9 +85,10 @@ Tensor matmul(const Tensor& a, const Tensor& b);
 Tensor linear(const Tensor& x, const Tensor& w, const Tensor& b = {});
 /// rest + linear(x, w, b), in one pass where the device can: rest [rows, out].
 Tensor linear_onto(const Tensor& rest, const Tensor& x, const Tensor& w, const Tensor& b = {});
-/// x w^T in `dtype`: x's, or its accumulator's, so that it can be added to other parts of a sum
-/// before it is rounded. y's gradient comes in x's dtype.
-Tensor linear_in(DType dtype, const Tensor& x, const Tensor& w);
+/// x w^T to `y` [rows, out], of x's dtype, of its accumulator's or on a grid, so that it can be
+/// added to other parts of a sum before it is rounded. The gradient of the result, y.to, comes in
+/// x's dtype.
+Tensor linear_to(const Sums& y, const Tensor& x, const Tensor& w);
 /// gelu(linear(x, w, b)) in one pass.
 Tensor linear_gelu(const Tensor& x, const Tensor& w, const Tensor& b);
 

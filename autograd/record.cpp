@@ -83,49 +83,32 @@ Node::~Node() {
 }
 
 Target Into::at(size_t i, const Shape& shape, DType dtype, Device device) const {
-  const Slot& s = slots_[i];
-  if (!s.rounding && s.held.defined() && s.held.dtype() == dtype && s.held.shape() == shape)
-    return {s.held, s.write};
+  const Sums& s = slots_[i].held;
+  if (!s.grid && s.to.defined() && s.to.dtype() == dtype && s.to.shape() == shape)
+    return {s.to, s.write};
   return {empty(shape, dtype, device), Write::set};
 }
 
-ProductTarget Into::product(size_t i, const Shape& shape, DType dtype, Device device) const {
+Sums Into::sums(size_t i, const Shape& shape, DType dtype, Device device) const {
   const Slot& s = slots_[i];
-  if (s.rounding && s.held.shape() == shape) return {{s.held, s.write}, s.rounding.get()};
-  return {at(i, shape, dtype, device)};
+  if (!s.wanted) return {};
+  return s.held.grid && s.held.to.shape() == shape ? s.held : at(i, shape, dtype, device);
 }
 
-Tensor Into::rows(const Tensor& x) {
-  if (!cuts_) return x;
-  int64_t each = x.size(0) / samples_;  // rows of a sample
-  check_input(samples_ == 1 || (each * samples_ == x.size(0) && each % Matmul::block == 0),
-              Exit::config,
-              "bitwise: a weight is used by {} rows of {} samples; expected a multiple of {} for "
-              "each in a layer that is `independent`\n  Take --micro-batch 1.",
-              x.size(0), samples_, Matmul::block);
-  bool even = each % sums_.chains == 0;
-  parts_ = even ? samples_ * sums_.chains : samples_;
-  if (parts_ == 1) return x;
-  each = x.size(0) / parts_;
-  return x.detach().narrow(0, part_ * each, each);
+Sums GradientView::offer(const Node&) {
+  if (!view_.storage()->present()) {  // a bucket whose bytes were given to its reduction
+    view_.storage()->restore();
+    fresh_ = true;
+  }
+  return {view_, write()};
 }
 
-/// Moves on to the next part; false after the last. Throws if rows had to be cut and were not.
-bool Into::next(const char* op) {
-  check_input(samples_ == 1 || parts_ > 0, Exit::config,
-              "bitwise: {} does not sum the gradient of a weight sample by sample; expected "
-              "products with a weight, norms, embedding or x + bias in a layer that is "
-              "`independent`\n  Take --micro-batch 1.",
-              op);
-  check_input(
-      !sums_.must || parts_ == samples_ * sums_.chains, Exit::config,
-      "bitwise with sequence-parallel: {} does not sum the gradient of a weight in {} equal "
-      "parts of the rows that a rank has of a sample; expected rows that can be cut so, and "
-      "layer_norm, rms_norm, embedding, linear or x + bias\n  Take sequences of a "
-      "length that --tp-slices divides, or leave --sequence-parallel out.",
-      op, sums_.chains);
-  for (auto& s : slots_) s.write = Write::add;
-  return ++part_ < parts_;
+void GradientView::collect(const Node&, const Tensor& part) {
+  if (!part.is(view_)) {
+    if (fresh_) copy_(view_, part);
+    else backend(part).accumulate(part.contiguous(), view_);
+  }
+  written();
 }
 
 }  // namespace autograd
@@ -175,30 +158,23 @@ void on_grad(const Tensor& leaf, std::function<void()> hook) {
   leaf_meta("on_grad", leaf).on_grad.push_back(std::move(hook));
 }
 
-void set_grad_view(const Tensor& leaf, const Tensor& view) { set_grad_view(leaf, view, {}); }
-
-void set_grad_view(const Tensor& leaf, const Tensor& view, const autograd::FixedSums& fixed) {
-  Meta& meta = leaf_meta("set_grad_view", leaf);
-  DType sums = fixed.rounding ? f64 : accumulator(leaf.dtype());
-  check(view.shape() == leaf.shape() && view.dtype() == sums,
-        "set_grad_view: {} for a leaf {}; expected the same shape and dtype {}", view, leaf, sums);
-  meta.grad = view;
-  meta.in_place = true;
-  meta.fresh = true;
-  meta.fixed = fixed;
+void collect_in(const Tensor& leaf, std::shared_ptr<autograd::GradientView> view) {
+  Meta& meta = leaf_meta("collect_in", leaf);
+  check(view->view().shape() == leaf.shape(), "collect_in: {} for a leaf {}; expected its shape",
+        view->view(), leaf);
+  meta.grad = view->view();
+  meta.node->collector = std::move(view);
 }
-
-int64_t take_parts(const Tensor& leaf) {
-  return std::exchange(leaf_meta("take_parts", leaf).parts, 0);
-}
-void set_fresh(const Tensor& leaf) { leaf_meta("set_fresh", leaf).fresh = true; }
-bool is_fresh(const Tensor& leaf) { return leaf_meta("is_fresh", leaf).fresh; }
 
 void collect_gradient(const Tensor& y, DType dtype) {
   if (!requires_grad(y)) return;
   check(!y.meta()->node->is_leaf && is_float(dtype),
         "collect_gradient: {} in {}; expected an op's output, and a float dtype", y, dtype);
   y.meta()->node->dtype = dtype;
+}
+
+void collect_gradient(const Tensor& y, std::shared_ptr<autograd::Collector> collector) {
+  if (requires_grad(y)) y.meta()->node->collector = std::move(collector);
 }
 
 Recording::Recording(Mode mode) : outer_(autograd::on) { autograd::on = mode == on; }

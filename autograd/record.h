@@ -15,15 +15,9 @@ Tensor& grad(const Tensor& leaf);
 /// Calls `hook` once per backward pass, as soon as the leaf's gradient is complete for that pass,
 /// however often it was used. Hooks fire in the same order on every rank.
 void on_grad(const Tensor& leaf, std::function<void()> hook);
-/// Makes the leaf's gradient live in `view` (accumulator dtype, same shape), a piece of a larger
-/// buffer. Backward adds to it; after `set_fresh(leaf)` the first write sets instead.
-void set_grad_view(const Tensor& leaf, const Tensor& view);
-/// Sums the leaf's gradient in `view` as `fixed` says: the view is f64 if that has a rounding.
-void set_grad_view(const Tensor& leaf, const Tensor& view, const autograd::FixedSums& fixed);
-/// Returns the number of parts added to the leaf's fixed-point sum since the last call.
-int64_t take_parts(const Tensor& leaf);
-void set_fresh(const Tensor& leaf);
-bool is_fresh(const Tensor& leaf);
+/// Makes the leaf's gradient live in `view` (of its shape), a piece of a larger buffer: backward
+/// adds to it; after view->set_fresh() the first write sets instead.
+void collect_in(const Tensor& leaf, std::shared_ptr<autograd::GradientView> view);
 
 /// Switches recording on or off on this thread while it lives.
 class Recording {

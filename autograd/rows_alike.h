@@ -4,9 +4,9 @@
 namespace triax::autograd {
 
 /// While it lives, an `alike` one makes `linear` and `matmul` on this thread compute an element of
-/// a product from its row and its column alone, bit for bit, however few rows there are beside it.
-/// (Kernels have faster ways for few rows, which add in another order.) Backward and recomputation
-/// of an op use what held for its forward.
+/// a product from its row and its column alone, bit for bit, however few rows or columns there are
+/// beside it. (Kernels have faster ways for few, which add in another order.) Backward and
+/// recomputation of an op use what held for its forward.
 class RowsAlike {
  public:
   explicit RowsAlike(bool alike) : outer_(std::exchange(now_, alike)) {}

@@ -119,18 +119,18 @@ struct LionRule {
 };
 using UpdateRule = std::variant<AdamWRule, SgdRule, LionRule>;
 /// The numbers of one update. Gradients are multiplied by `grad_scale` first; `step` counts from 1.
-/// A `plan` (a StepDecision on this device) replaces them all.
+/// A `decision` (a StepDecision on this device) replaces them all.
 struct UpdateStep {
   double lr = 0, grad_scale = 1;
   int64_t step = 1;
-  Tensor plan = {};
+  Tensor decision = {};
 };
 
-/// One step of an exponential moving average: average += rate (scale x - average). With a `plan` (a
-/// StepDecision on this device) nothing changes unless that step happens.
+/// One step of an exponential moving average: average += rate (scale x - average). With a
+/// `decision` (a StepDecision on this device) nothing changes unless that step happens.
 struct AverageStep {
   double rate, scale = 1;
-  Tensor plan = {};
+  Tensor decision = {};
 };
 
 /// A point in a device's queue of work.

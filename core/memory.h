@@ -34,6 +34,18 @@ const std::shared_ptr<Counter>& counter();
 /// Gives this thread a counter of its own (a new rank) or that of another thread.
 void set_counter(std::shared_ptr<Counter> c);
 
+/// While it lives, storage made on this thread is counted apart: it is no memory of the rank.
+class OwnCounter {
+ public:
+  OwnCounter() : outer_(counter()) { set_counter(std::make_shared<Counter>()); }
+  ~OwnCounter() { set_counter(outer_); }
+  OwnCounter(const OwnCounter&) = delete;
+  OwnCounter& operator=(const OwnCounter&) = delete;
+
+ private:
+  std::shared_ptr<Counter> outer_;
+};
+
 /// Storage made on this thread while a Scope lives is counted as `kind`.
 class Scope {
  public:

@@ -26,10 +26,10 @@ void Buffer::accumulate(const Tensor& x) {
   ++count;
 }
 
-void Buffer::update(int64_t replicas, const Tensor& plan) {
+void Buffer::update(int64_t replicas, const Tensor& decision) {
   if (count == 0) return;
-  backend(value).average(value, sum,
-                         {.rate = momentum, .scale = 1 / double(count * replicas), .plan = plan});
+  backend(value).average(
+      value, sum, {.rate = momentum, .scale = 1 / double(count * replicas), .decision = decision});
 }
 
 }  // namespace triax::nn

@@ -25,8 +25,8 @@ struct Buffer {
   /// for the second time.
   void accumulate(const Tensor& x);
   /// Moves value towards the mean. `sum` is over `replicas` that have accumulated equally often.
-  /// With `plan`, a StepDecision on this device, only if that step happens.
-  void update(int64_t replicas = 1, const Tensor& plan = {});
+  /// With `decision`, a StepDecision on this device, only if that step happens.
+  void update(int64_t replicas = 1, const Tensor& decision = {});
 };
 
 }  // namespace triax::nn

@@ -75,7 +75,7 @@ void AdamW::make_state(Chunk& c) {
 }
 
 void AdamW::update(const StepDecision& d) { run({.lr = d.lr, .grad_scale = d.grad_scale}); }
-void AdamW::apply(const Tensor& decision) { run({.plan = decision}); }
+void AdamW::apply(const Tensor& decision) { run({.decision = decision}); }
 
 void AdamW::run(UpdateStep o) {
   ProfileRange range("adamw");
@@ -83,12 +83,13 @@ void AdamW::run(UpdateStep o) {
   AdamWRule rule{options_.beta1, options_.beta2, options_.eps, options_.weight_decay};
   memory::Scope scope(memory::buffers);  // for copies of what is on another device
   UpdateStep on_host = o;
-  bool far = o.plan.defined() && std::any_of(chunks_.begin(), chunks_.end(), [&](auto& c) {
-               return c.m.device() != o.plan.device();
+  bool far = o.decision.defined() && std::any_of(chunks_.begin(), chunks_.end(), [&](auto& c) {
+               return c.m.device() != o.decision.device();
              });
-  if (far) on_host.plan = o.plan.to(host_of(o.plan.device()));
-  bool known = window_ && o.plan.defined() && on_host.plan.device() == cpu;
-  if (known && on_host.plan.to_host<double>()[3] == 0) return;  // nothing changes: no file is read
+  if (far) on_host.decision = o.decision.to(host_of(o.decision.device()));
+  bool known = window_ && o.decision.defined() && on_host.decision.device() == cpu;
+  if (known && on_host.decision.to_host<double>()[3] == 0)
+    return;  // nothing changes: no file is read
   RatedUpdate here(rule, o), there(rule, on_host);
   for (const Chunk& c : chunks_) {
     auto held = hold(c);
@@ -97,7 +98,7 @@ void AdamW::run(UpdateStep o) {
     OptimizerSlot part = c.part;
     part.weight = part.weight.to(c.m.device());
     part.grad = part.grad.to(c.m.device());
-    bool near = !o.plan.defined() || c.m.device() == o.plan.device();
+    bool near = !o.decision.defined() || c.m.device() == o.decision.device();
     (near ? here : there)(part, {c.m, c.v}, c.rates);
     if (!part.weight.is(c.part.weight)) copy_(c.part.weight, part.weight);
   }

@@ -44,7 +44,7 @@ void Averaged::apply(const Tensor& decision) {
 void Averaged::follow(const Tensor& decision) {
   double rate = (1 - decay_) / (1 - std::pow(decay_, double(steps())));
   for (auto& p : parts_)
-    backend(p.weight).average(p.average.value, p.weight, {.rate = rate, .plan = decision});
+    backend(p.weight).average(p.average.value, p.weight, {.rate = rate, .decision = decision});
 }
 
 std::vector<SlotState> Averaged::state() const {

@@ -20,7 +20,7 @@ Momentum::Momentum(const char* op, const std::vector<Slot>& slots, const char* k
 void Momentum::update(const StepDecision& d) {
   run({.lr = d.lr, .grad_scale = d.grad_scale, .step = steps()});
 }
-void Momentum::apply(const Tensor& decision) { run({.plan = decision}); }
+void Momentum::apply(const Tensor& decision) { run({.decision = decision}); }
 
 void Momentum::run(const UpdateStep& step) {
   RatedUpdate update(rule_, step);

@@ -82,12 +82,12 @@ void Muon::apply(const Tensor& decision) {
   memory::Scope scope(memory::buffers);
   Tensor unscaled = clone(decision);
   fill_(unscaled.narrow(0, 2, 1), 1);
-  RatedUpdate update(SgdRule{.weight_decay = options_.weight_decay}, {.plan = unscaled});
+  RatedUpdate update(SgdRule{.weight_decay = options_.weight_decay}, {.decision = unscaled});
   const double mu = options_.momentum;
   for (auto& e : entries_) {
     OptimizerSlot part = e.part;
     Tensor g = part.grad * decision.narrow(0, 2, 1).to(part.grad.dtype());
-    backend(g).average(e.velocity, g, {.rate = 1 - mu, .plan = decision});
+    backend(g).average(e.velocity, g, {.rate = 1 - mu, .decision = decision});
     Tensor u = (g * (1 - mu) + e.velocity * mu).view({e.rows, e.columns});
     u = u / (sqrt(sum(u * u)) + 1e-7);
     Tensor o = orthogonalized(part.weight.dtype() == bf16 ? u.to(bf16) : u, options_.iterations);

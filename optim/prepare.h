@@ -51,17 +51,17 @@ class RatedUpdate {
       std::visit([&](auto& r) { r.weight_decay = *rates.weight_decay; }, rule);
     UpdateStep step = step_;
     step.lr *= rates.lr;
-    if (rates.lr != 1 && step.plan.defined()) step.plan = plan(rates.lr);
+    if (rates.lr != 1 && step.decision.defined()) step.decision = decision(rates.lr);
     backend(slot.weight).update(slot, states, rule, step);
   }
 
  private:
   /// Returns the decision with `factor` times its learning rate.
-  const Tensor& plan(double factor) {
+  const Tensor& decision(double factor) {
     Tensor& scaled = plans_[factor];
     if (scaled.defined()) return scaled;
-    scaled = clone(step_.plan);
-    copy_(scaled.narrow(0, 0, 1), step_.plan.narrow(0, 0, 1) * factor);
+    scaled = clone(step_.decision);
+    copy_(scaled.narrow(0, 0, 1), step_.decision.narrow(0, 0, 1) * factor);
     return scaled;
   }
   UpdateRule rule_;

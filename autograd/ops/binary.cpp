@@ -59,10 +59,10 @@ template <class Functor, class F> Tensor with_number(const Tensor& x, double num
 }  // namespace
 
 autograd::Rule autograd::bias_rule(const Tensor& b) {
-  return [s = b.shape(), sums = accumulator(b.dtype())](const Tensor& dy, Into& into) {
-    auto [db, write] = into.at(0, s, sums, dy.device());
-    backend(dy).sum(into.rows(dy), db.view({1, s[0]}), write);
-    return Tensors{db};
+  return [s = b.shape(), dtype = accumulator(b.dtype())](const Tensor& dy, Into& into) {
+    Sums db = into.sums(0, s, dtype, dy.device());
+    sum_rows(dy, db);
+    return Tensors{db.to};
   };
 }
 

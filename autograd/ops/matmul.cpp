@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "autograd/backward.h"
 #include "autograd/gelu.h"
 #include "autograd/ops/common.h"
@@ -38,24 +40,30 @@ Tensor with_unit_stride(const Tensor& x) {
   return x.strides()[-1] == 1 || x.strides()[-2] == 1 ? x : x.detach().contiguous();
 }
 
-/// Makes the product p. Where rows are `alike` and few, they are padded with zeros to a block.
+/// Returns x with at least this many rows and columns, of zeros.
+Tensor padded(const Tensor& x, int64_t rows, int64_t columns) {
+  if (!x.defined() || (x.size(-2) >= rows && x.size(-1) >= columns)) return x;
+  Shape shape = x.shape();
+  shape[-2] = std::max(shape[-2], rows), shape[-1] = std::max(shape[-1], columns);
+  Tensor y = zeros(shape, x.dtype(), x.device());
+  copy_(y.narrow(-2, 0, x.size(-2)).narrow(-1, 0, x.size(-1)), x);
+  return y;
+}
+
+/// Makes the product p. Where rows are `alike`, few of them or of the columns are padded to a
+/// block.
 void multiply(const Matmul& p, bool alike) {
-  Backend& on = backend(p.c);
-  int64_t rows = p.c.size(-2);
-  if (!alike || rows >= Matmul::block) return on.matmul(p);
-  auto filled = [&](const Tensor& x) {
-    if (!x.defined()) return x;
-    Shape shape = x.shape();
-    shape[-2] = Matmul::block;
-    Tensor y = zeros(shape, x.dtype(), x.device());
-    on.copy(x, y.narrow(-2, 0, rows));
-    return y;
-  };
+  constexpr int64_t block = Matmul::block;
+  int64_t rows = p.c.size(-2), columns = p.c.size(-1);
+  if (!alike || (rows >= block && columns >= block)) return backend(p.c).matmul(p);
   Matmul more = p;
-  for (Tensor* x : {&more.a, &more.c, &more.before, &more.gelu_of}) *x = filled(*x);
-  on.matmul(more);
-  on.copy(more.c.narrow(-2, 0, rows), p.c);
-  if (p.before.defined()) on.copy(more.before.narrow(-2, 0, rows), p.before);
+  more.a = padded(p.a, block, 0), more.b = padded(p.b, 0, block);
+  for (Tensor* x : {&more.c, &more.before, &more.gelu_of}) *x = padded(*x, block, block);
+  if (p.bias.defined()) more.bias = padded(p.bias.detach().view({1, columns}), 1, block).view({-1});
+  backend(p.c).matmul(more);
+  auto inside = [&](const Tensor& x) { return x.narrow(-2, 0, rows).narrow(-1, 0, columns); };
+  copy_(p.c, inside(more.c));
+  if (p.before.defined()) copy_(p.before, inside(more.before));
 }
 
 Tensor multiply(const Tensor& a, const Tensor& b, bool alike) {
@@ -77,26 +85,13 @@ void check_linear(const char* op, const Tensor& x, const Tensor& w, const Tensor
         w.shape(), w.size(0));
 }
 
-/// Returns the rule that only the weights wait for: dw += dy^T x and db += column sums of dy.
+/// Returns the rule that only the weights wait for: dw and db.
 autograd::Rule weight_rule(const Tensor& input, int64_t out) {
-  return [all_x = input, out](const Tensor& all_dy, Into& into) {
-    Tensor x = into.rows(all_x), dy = into.rows(all_dy);
-    DType sums = accumulator(x.dtype());
-    autograd::ProductTarget dw{};
-    autograd::Target db{};
-    if (into.wanted(0)) dw = into.product(0, {out, x.size(1)}, sums, x.device());
-    if (into.wanted(1)) db = into.at(1, {out}, sums, x.device());
-    bool together = dw.grad.defined() && db.grad.defined() && dw.write == db.write && !dw.rounding;
-    Tensor row_sums = together ? db.grad : Tensor();
-    if (dw.grad.defined())
-      backend(x).matmul({.a = dy.transpose(0, 1),
-                         .b = x,
-                         .c = dw.grad,
-                         .write = dw.write,
-                         .row_sums = row_sums,
-                         .rounding = dw.rounding});
-    if (db.grad.defined() && !together) backend(x).sum(dy, db.grad.view({1, out}), db.write);
-    return Tensors{dw.grad, db.grad};
+  return [x = input, out, sums = accumulator(input.dtype())](const Tensor& dy, Into& into) {
+    Sums dw = into.sums(0, {out, x.size(1)}, sums, x.device());
+    Sums db = into.sums(1, {out}, sums, x.device());
+    make(WeightGradient{dy, x, dw, db});
+    return Tensors{dw.to, db.to};
   };
 }
 
@@ -113,10 +108,12 @@ Tensor record_product(Tensor y, const Tensor& input, const Tensor& w, const Tens
     Tensors d(n);
     if (n > 1) d[1] = dy;
     if (!into.wanted(0)) return d;
-    DType dtype = h.defined() ? w.dtype() : into.dtype(0);
-    auto [dx, write] = into.at(0, {dy.size(0), w.size(1)}, dtype, w.device());
-    multiply({.a = dy, .b = w, .c = dx, .write = write, .gelu_of = h}, alike);
-    d[0] = dx;
+    Shape shape{dy.size(0), w.size(1)};
+    Sums dx = h.defined() ? into.at(0, shape, w.dtype(), w.device())
+                          : into.sums(0, shape, into.dtype(0), w.device());
+    if (dx.grid) input_gradient_on_grid(dy, w, dx);
+    else multiply({.a = dy, .b = w, .c = dx.to, .write = dx.write, .gelu_of = h}, alike);
+    d[0] = dx.to;
     return d;
   };
   y = record(behind_gelu ? "gelu_linear" : "linear", std::move(y), inputs, std::move(rule), leaves,
@@ -170,17 +167,20 @@ Tensor linear_onto(const Tensor& rest, const Tensor& input, const Tensor& weight
   return record_product(y, input, w, {weight, bias}, x, rest);
 }
 
-Tensor linear_in(DType dtype, const Tensor& input, const Tensor& weight) {
-  check_linear("linear_in", input, weight, {});
-  check(dtype == input.dtype() || dtype == accumulator(input.dtype()),
-        "linear_in: {} for x {}; expected its dtype or {}", dtype, input,
-        accumulator(input.dtype()));
+Tensor linear_to(const Sums& y, const Tensor& input, const Tensor& weight) {
+  check_linear("linear_to", input, weight, {});
+  DType to = y.to.dtype(), wide = accumulator(input.dtype());
+  check(y.to.shape() == Shape{input.size(0), weight.size(0)} &&
+            (y.grid ? to == f64 : to == input.dtype() || to == wide),
+        "linear_to: {} for x {}, weight {}; expected [rows, out], and x's dtype or {}, or f64 on a "
+        "grid",
+        y.to, input, weight.shape(), wide);
   Tensor x = input.detach().contiguous(), w = weight.detach().contiguous();
-  Tensor y = empty({x.size(0), w.size(0)}, dtype, x.device());
-  multiply({x, w.transpose(0, 1), y}, RowsAlike::now());
-  y = record_product(y, input, w, {weight, {}}, x);
-  collect_gradient(y, x.dtype());
-  return y;
+  if (y.grid) multiply_on_grid(x, w, y);
+  else multiply({x, w.transpose(0, 1), y.to, y.write}, RowsAlike::now());
+  Tensor sums = record_product(y.to, input, w, {weight, {}}, x);
+  collect_gradient(sums, x.dtype());
+  return sums;
 }
 
 Tensor linear_gelu(const Tensor& input, const Tensor& weight, const Tensor& bias) {

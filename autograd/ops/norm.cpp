@@ -16,24 +16,6 @@ void check_weight(const char* op, const Tensor& x, const Tensor& w) {
         op, w.shape(), x.shape(), x.rank() ? x.size(-1) : 0);
 }
 
-/// Adds or sets the gradients of gamma and, with `shift`, of beta.
-Tensors weight_gradients(const Norm& n, bool shift, const Tensor& dy, Into& into) {
-  Norm part = n;
-  for (Tensor* kept : {&part.x, &part.mean, &part.rstd})
-    if (kept->defined()) *kept = into.rows(*kept);
-  Shape width{n.x.size(-1)};
-  DType sums = accumulator(n.x.dtype());
-  auto [dgamma, write] = into.at(0, width, sums, n.x.device());
-  Tensor dbeta;
-  if (shift) {
-    auto [held, mode] = into.at(1, width, sums, n.x.device());
-    dbeta = mode == write ? held : empty(width, sums, n.x.device());
-    if (mode != write && write == Write::add) fill_(dbeta, 0);
-  }
-  backend(n.x).norm_backward_weights(part, into.rows(rows_of(dy)), dgamma, dbeta, write);
-  return shift ? Tensors{dgamma, dbeta} : Tensors{dgamma};
-}
-
 Tensor normalize(const char* name, const Tensor& input, const Tensor& gamma, const Tensor& beta,
                  double eps) {
   autograd::check_float(name, input);
@@ -59,10 +41,14 @@ Tensor normalize(const char* name, const Tensor& input, const Tensor& gamma, con
   // Without gamma and beta: when a deferred rule runs, they may have been freed (ZeRO-3).
   Norm saved = n;
   saved.gamma = saved.beta = {};
-  auto weight_rule = [n = saved, parts, shift = beta.defined()](const Tensor& dy,
-                                                                Into& into) mutable {
+  auto weight_rule = [n = saved, parts, shift = beta.defined(), sums](const Tensor& dy,
+                                                                      Into& into) mutable {
     n.parts = std::exchange(*parts, {});
-    return weight_gradients(n, shift, dy, into);
+    Shape width{n.x.size(-1)};
+    Sums dgamma = into.sums(0, width, sums, dy.device()), dbeta;
+    if (shift) dbeta = into.sums(1, width, sums, dy.device());
+    norm_backward_weights(n, rows_of(dy), dgamma, dbeta);
+    return shift ? Tensors{dgamma.to, dbeta.to} : Tensors{dgamma.to};
   };
   Tensors weights{gamma};
   if (beta.defined()) weights.push_back(beta);

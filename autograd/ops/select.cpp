@@ -114,9 +114,9 @@ Tensor embedding(const Tensor& ids, const Tensor& table, const VocabularySlice& 
   backend(t).embedding(at, t, slice.first, y);
   auto table_rule = [ids = at.view({at.numel()}), first = slice.first, s = table.shape(),
                      sums = accumulator(t.dtype())](const Tensor& dy, Into& into) {
-    auto [dtable, write] = into.at(0, s, sums, dy.device());
-    backend(dy).embedding_backward(into.rows(ids), into.rows(dy), first, dtable, write);
-    return Tensors{dtable};
+    Sums dtable = into.sums(0, s, sums, dy.device());
+    embedding_backward(ids, dy, first, dtable);
+    return Tensors{dtable.to};
   };
   y = record(
       "embedding", y, {}, [](const Tensor&, Into&) { return Tensors{}; }, {table}, table_rule);

@@ -61,9 +61,9 @@ void update_all(const OptimizerSlot& s, const States<A>& state, const Update& gi
   });
 }
 
-/// Returns the step's plan, which lies in the host's memory, or without one the host's numbers.
+/// Returns the step's decision, which lies in the host's memory, or without one the host's numbers.
 StepDecision decision_of(const UpdateStep& o) {
-  if (o.plan.defined()) return *static_cast<const StepDecision*>(o.plan.data());
+  if (o.decision.defined()) return *static_cast<const StepDecision*>(o.decision.data());
   return {o.lr, double(o.step), o.grad_scale, 1, 0};
 }
 
@@ -90,7 +90,8 @@ void Cpu::update(const OptimizerSlot& s, const Tensors& states, const UpdateRule
 }
 
 void Cpu::average(const Tensor& average, const Tensor& x, const AverageStep& o) {
-  if (o.plan.defined() && static_cast<const StepDecision*>(o.plan.data())->happens == 0) return;
+  if (o.decision.defined() && static_cast<const StepDecision*>(o.decision.data())->happens == 0)
+    return;
   int64_t n = x.numel();
   visit_float(x.dtype(), [&]<class T>() {
     using A = Accumulator<T>;

@@ -44,7 +44,7 @@ class DataParallel {
   /// With `bitwise`, gradients come multiplied by `scale`, a power of two, alike on all ranks.
   void begin(int64_t micros = 1, Watch watch = Watch::off, double scale = 1);
   /// Returns, if `bitwise`, the most a sample may add to a gradient, unscaled; more is NaN.
-  double largest_part() const { return sums_.fixed()->largest_part(); }
+  double largest_part() const { return sums_.exact()->largest_part(); }
   /// Ends a step's backward passes: reduces the remaining buckets (unused parameters count as
   /// zero), waits for all sums over dp, then sums the parts of tensor-parallel ranks and of the two
   /// ends of the pipeline. Throws Error 78 where a pass had to use a parameter. Collective.

@@ -6,7 +6,7 @@
 
 #include "core/check.h"
 #include "core/gpus.h"
-#include "core/own_counter.h"
+#include "core/memory.h"
 #include "parallel/comm/meta_comm.h"
 #include "parallel/comm/threads/thread_comm.h"
 #include "parallel/plan/kept.h"

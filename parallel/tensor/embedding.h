@@ -35,7 +35,6 @@ class VocabularyEmbedding : public nn::Module {
   }
   /// Returns, of x as outside [rows, width], this rank's slice of the logits [all rows, slice].
   Tensor logits(const Tensor& x) const {
-    if (tp_.sliced()) return tp_.product_in(x, table_);
     return tp_.through(x, [&](const Tensor& all) { return linear(all, table_); });
   }
   /// Returns the cross-entropy of these logits, alike on all ranks; targets [all rows], of the

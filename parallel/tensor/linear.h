@@ -20,12 +20,10 @@ class ColumnLinear : public nn::Linear {
         tp_(tp) {}
 
   Tensor operator()(const Tensor& x) const {
-    if (tp_.sliced()) return tp_.product_in(x, weight(), bias());
     return tp_.through(x, [&](const Tensor& all) { return nn::Linear::operator()(all); });
   }
   /// Returns gelu(x w^T + b) in one pass; needs a bias.
   Tensor gelu(const Tensor& x) const {
-    if (tp_.sliced()) return triax::gelu((*this)(x));
     return tp_.through(x, [&](const Tensor& all) { return nn::Linear::gelu(all); });
   }
 
@@ -49,13 +47,11 @@ class RowLinear : public nn::Module {
 
   /// Adds the bias once, inside the product of one rank where that can be.
   Tensor operator()(const Tensor& x) const {
-    if (!tp_.sliced()) return tp_.leave_product(x, weight_, bias_ ? bias_->value : Tensor());
-    Tensor y = tp_.product_out(x, weight_);
-    return bias_ ? y + *bias_ : y;
+    return tp_.leave_product(x, weight_, bias_ ? bias_->value : Tensor());
   }
   /// Returns rest + (*this)(x), as outside; in one pass where there is nothing to sum.
   Tensor onto(const Tensor& rest, const Tensor& x) const {
-    if (tp_.size() > 1 || tp_.sliced()) return rest + (*this)(x);
+    if (!tp_.undivided()) return rest + (*this)(x);
     return linear_onto(rest, x, weight_, bias_ ? bias_->value : Tensor());
   }
 

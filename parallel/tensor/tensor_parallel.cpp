@@ -32,10 +32,6 @@ Tensor rounded(const Tensor& dx, DType dtype, autograd::Into& into) {
 
 }  // namespace
 
-void Slices::set_seed(double seed) {
-  *backward = FixedPoint::of(std::scalbn(1., std::ilogb(seed) - 36), count);
-}
-
 nn::Shard TensorParallel::shard(int dim, int64_t length, int64_t unit) const {
   check(unit >= 1 && length % unit == 0,
         "tensor parallel: {} features in units of {}; expected a multiple", length, unit);
@@ -43,7 +39,7 @@ nn::Shard TensorParallel::shard(int dim, int64_t length, int64_t unit) const {
               "tensor parallel: {} slices do not divide {} features\n  Valid --tp-slices for "
               "them: {}.",
               slices_.count, length, divisors(length, size(), Slices::most));
-  if (size() == 1) return {};
+  if (size() == 1) return {.apart = slices_here()};
   int64_t units = length / unit;
   if (units % size() != 0) {
     std::string what =
@@ -52,11 +48,11 @@ nn::Shard TensorParallel::shard(int dim, int64_t length, int64_t unit) const {
          size(), units, what, divisors(units, 1, units));
   }
   int64_t each = length / size();
-  return {.dim = dim, .begin = rank() * each, .length = each};
+  return {.dim = dim, .begin = rank() * each, .length = each, .apart = slices_here()};
 }
 
 nn::Shard TensorParallel::vocabulary(int64_t rows) const {
-  if (size() == 1 && !sliced()) return {};
+  if (undivided()) return {};
   int parts = sliced() ? slices_.count : size();
   int64_t each = (rows + parts - 1) / parts * (parts / size());
   int64_t begin = std::min(rows, rank() * each), length = std::min(each, rows - begin);
@@ -74,7 +70,7 @@ nn::Shard TensorParallel::whole_never_summed() const {
 }
 
 nn::Shard TensorParallel::whole_always_summed() const {
-  check_whole("whole_always_summed");
+  slices_.check_unused("whole_always_summed");
   nn::Shard shard = whole();
   shard.partial = shard.replicated;
   return shard;
@@ -103,23 +99,14 @@ int64_t TensorParallel::first_row(int64_t mine) const {
   return sequence_ ? rank() * mine : 0;
 }
 
-void TensorParallel::check_whole(const char* what) const {
-  check_input(!sliced(), Exit::config,
-              "bitwise with tp-slices={}: {} sums features in an order that depends on tp; "
-              "expected the layers of parallel/tensor alone\n  Take --tp 1 without --tp-slices.",
-              slices_.count, what);
-}
-
 Tensor TensorParallel::enter(const Tensor& x) const {
-  check_whole("enter");
-  if (size() == 1) return x;
+  if (undivided()) return x;
   auto rule = [tp = *this, dtype = x.dtype()](const Tensor& dy, autograd::Into& into) {
-    Tensor parts = dy.to(dtype_of_sums(dtype));
-    Tensor dx = tp.sequence_ ? tp.sum_scattered(parts) : tp.summed(parts);
-    return Tensors{rounded(dx, dtype, into)};
+    return Tensors{rounded(tp.over_ranks(dy), dtype, into)};
   };
   Tensor y = record("enter", sequence_ ? gathered(x) : x.detach(), {x}, autograd::Rule(rule));
-  collect_gradient(y, dtype_of_sums(x.dtype()));
+  if (sliced()) collect_gradient(y, slices_.gradient(y, slices_here()));
+  else collect_gradient(y, dtype_of_sums(x.dtype()));
   return y;
 }
 
@@ -131,7 +118,7 @@ Tensor TensorParallel::through(const Tensor& x,
 }
 
 Tensor TensorParallel::leave(Tensor x) const {
-  check_whole("leave");
+  slices_.check_unused("leave");
   DType dtype = x.dtype(), sums = dtype_of_sums(dtype);
   if (size() > 1 && sums != dtype) x = cast(x, sums);
   return leave_parts(std::move(x), {}, dtype);
@@ -142,28 +129,34 @@ Tensor TensorParallel::leave_one(Tensor x) const {
   return leave_parts(std::move(x), {}, dtype);
 }
 
-// The first rank's product adds the bias as it writes its part. In fp16, whose parts are in fp32, a
-// product cannot, and the bias is added to the sum. A residual in a part would make each rounding
-// of bf16 on the way as large as the residual's: it is added afterwards.
+// The first rank's product adds the bias as it writes its part. Parts in another dtype, as those of
+// fp16 and of slices, are added and rounded before the bias comes. A residual in a part would make
+// each rounding of bf16 on the way as large as the residual's: it is added afterwards.
 Tensor TensorParallel::leave_product(const Tensor& x, const Tensor& weight,
                                      const Tensor& bias) const {
-  check_whole("leave_product");
-  if (size() == 1) return linear(x, weight, bias);
+  if (undivided()) return linear(x, weight, bias);
   check(!bias.defined() || bias.shape() == Shape{weight.size(0)},
         "leave_product: bias {} for weight {}; expected [{}]", bias, weight.shape(),
         weight.size(0));
+  Shape shape{x.size(0), weight.size(0)};
+  if (sliced()) {
+    Tensor parts = linear_to(slices_.activations(shape, x.device(), slices_here()), x, weight);
+    Tensor y = leave_parts(std::move(parts), {}, x.dtype());
+    return bias.defined() ? y + bias : y;
+  }
   DType sums = dtype_of_sums(x.dtype());
   Tensor inside = rank() == 0 && bias.defined() ? bias.detach() : Tensor();
-  Tensor parts = sums == x.dtype() ? linear(x, weight, inside) : linear_in(sums, x, weight);
+  Tensor parts = sums == x.dtype() ? linear(x, weight, inside)
+                                   : linear_to({empty(shape, sums, x.device())}, x, weight);
   return leave_parts(std::move(parts), bias, x.dtype());
 }
 
 Tensor TensorParallel::leave_parts(Tensor parts, const Tensor& bias, DType dtype) const {
-  if (size() == 1) return parts;
+  if (size() == 1 && parts.dtype() == dtype) return parts;
   Tensor y = sequence_           ? sum_scattered(parts)
              : parts.exclusive() ? parts.detach()
                                  : clone(parts.detach());
-  if (!sequence_) tp_->all_reduce(y).wait();
+  if (size() > 1 && !sequence_) tp_->all_reduce(y).wait();
   parts = without_values(parts);
   if (bias.defined() && y.dtype() != dtype) {  // else it is in the parts
     NoGrad guard;
@@ -188,9 +181,11 @@ Tensor TensorParallel::gather_rows(const Tensor& x) const {
                 [tp = *this](const Tensor& dy) { return Tensors{tp.mine(dy)}; });
 }
 
-Tensor TensorParallel::summed(const Tensor& x) const {
-  Tensor y = tp_->empty(x.shape(), x.dtype());
-  copy_(y, x.detach());
+Tensor TensorParallel::over_ranks(const Tensor& parts) const {
+  if (sequence_) return sum_scattered(parts);
+  if (size() == 1) return parts;
+  Tensor y = tp_->empty(parts.shape(), parts.dtype());
+  copy_(y, parts.detach());
   tp_->all_reduce(y).wait();
   return y;
 }

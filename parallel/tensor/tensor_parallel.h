@@ -4,23 +4,9 @@
 #include "autograd/backward.h"
 #include "nn/parameter.h"
 #include "parallel/comm/communicator.h"
+#include "parallel/tensor/slices.h"
 
 namespace triax::parallel {
-
-/// The slices of split features, for bits that do not depend on the number of ranks: each rank has
-/// equally many. A sum over all features is made of a product for each slice, in fixed point.
-struct Slices {
-  static constexpr int most = 256;
-  int count = 1;  ///< over all ranks; 1: nothing is sliced, ranks sum in floating point
-  /// The fixed point of gradients of activations: see set_seed().
-  std::shared_ptr<FixedPoint> backward = std::make_shared<FixedPoint>();
-
-  /// Returns the fixed point of activations: a slice's part is below 2^20 / count.
-  FixedPoint forward() const { return FixedPoint::of(0x1p-32, count); }
-  /// Sets the fixed point of a backward whose gradients are multiplied by `seed`: a slice's part is
-  /// below 2^16 / count seeds. Call it before each backward.
-  void set_seed(double seed);
-};
 
 struct TensorParallelOptions {
   /// Each rank holds only its token rows outside `enter` and `leave` (sequence parallelism:
@@ -45,6 +31,8 @@ class TensorParallel {
   Communicator& comm() const { return *tp_; }
   bool sequence() const { return sequence_; }
   bool sliced() const { return slices_.count > 1; }
+  /// True if a split layer here is the layer that it splits: on one rank, which adds no slices.
+  bool undivided() const { return size() == 1 && !sliced(); }
   /// Returns the slices of this rank.
   int slices_here() const { return sliced() ? slices_.count / size() : 1; }
 
@@ -65,9 +53,9 @@ class TensorParallel {
   nn::Shard whole_always_summed() const;
 
   // -- The way in and out. x [rows, width]; each is its counterpart's backward.
-  // Where features are sliced, those that sum them throw Error 78: the products below do it.
-  // In fp16, sums over the ranks are made in fp32 and rounded once, as in one rank's product: else
-  // a part could overflow where the sum does not.
+  // Where features are sliced, only products may use what `enter` returns, and `leave`, which adds
+  // parts that are rounded already, throws Error 78. In fp16, sums over the ranks are made in fp32
+  // and rounded once, as in one rank's product: else a part could overflow where the sum does not.
   /// Gathers this rank's rows -> all rows; backward sums the ranks' parts of the gradient.
   Tensor enter(const Tensor& x) const;
   /// Returns product(enter(x)), for a product that keeps its input for its weight's gradient. With
@@ -79,10 +67,6 @@ class TensorParallel {
   Tensor leave_one(Tensor x) const;
   /// Returns leave(linear(x, weight)) + bias, if there is one, without rounding the parts before.
   Tensor leave_product(const Tensor& x, const Tensor& weight, const Tensor& bias) const;
-  /// Return, where features are sliced (`slices` > 1), x w^T + b of this rank's rows of w, as in
-  /// ColumnLinear, and the sum over all ranks of x w^T of its columns, as in RowLinear.
-  Tensor product_in(const Tensor& x, const Tensor& weight, const Tensor& bias = {}) const;
-  Tensor product_out(const Tensor& x, const Tensor& weight) const;
   /// Takes this rank's share of rows that all ranks have alike. Throws Error 78 if it is uneven.
   Tensor scatter_rows(const Tensor& x) const;
   /// Gathers this rank's rows -> all rows, used alike on all ranks.
@@ -111,10 +95,8 @@ class TensorParallel {
   Tensor combine(const Tensor& stats) const;
 
  private:
-  void check_whole(const char* what) const;
   Tensor leave_parts(Tensor parts, const Tensor& bias, DType dtype) const;
-  Tensor over_ranks(Tensor parts, DType dtype) const;
-  Tensor summed(const Tensor& x) const;
+  Tensor over_ranks(const Tensor& parts) const;
   Tensor joined(const Tensor& x) const;
   Tensor gathered(const Tensor& x) const;
   Tensor sum_scattered(const Tensor& x) const;

@@ -189,7 +189,7 @@ TEST(RowsAlike, FewRowsHaveTheBitsOfMany) {
     Form forms[] = {[&](auto& h, auto& r) { return linear(h, w, b) + r; },
                     [&](auto& h, auto& r) { return linear_gelu(h, w, b) + r; },
                     [&](auto& h, auto& r) { return linear_onto(r, h, w, b); },
-                    [&](auto& h, auto& r) { return linear_in(dtype, h, w) + r; },
+                    [&](auto& h, auto& r) { return linear_to({empty_like(r)}, h, w) + r; },
                     [&](auto& h, auto& r) { return matmul(h, w.transpose(0, 1)) + r; },
                     [&](auto& h, auto& r) {  // in a batch of one
                       Tensor one = reshape(h, {1, h.size(0), 48});
@@ -208,6 +208,30 @@ TEST(RowsAlike, FewRowsHaveTheBitsOfMany) {
                          std::string(name(dtype)) + " form " + std::to_string(&form - forms) +
                              " rows " + std::to_string(count) + " result " + std::to_string(i));
       }
+    }
+  }
+}
+
+// As ranks have them of split weights.
+TEST(RowsAlike, FewColumnsHaveTheBitsOfMany) {
+  autograd::RowsAlike scope(true);
+  for (DType dtype : {f32, bf16, f16, f64}) {
+    Tensor x = filled({40, 70}, 1, dtype), w = filled({70, 70}, 2, dtype);
+    Tensor b = filled({70}, 3, dtype), dy = filled({40, 70}, 4, dtype);
+    auto slice = [&](const Tensor& t, int dim, int64_t count) {
+      return clone(t.narrow(dim, 20, count));
+    };
+    Tensor y = linear(x, w, b), h = linear_gelu(x, w, b);
+    require_grad(x);
+    backward(linear(x, w), dy.detach());
+    for (int64_t count : {1, 2, 5, 15, 16, 31, 33, 40}) {
+      SCOPED_TRACE(testing::Message() << name(dtype) << ' ' << count);
+      Tensor rows = slice(w, 0, count), bias = slice(b, 0, count), z = slice(x.detach(), 1, count);
+      expect_bitwise(linear(x.detach(), rows, bias), slice(y, 1, count));
+      expect_bitwise(linear_gelu(x.detach(), rows, bias), slice(h, 1, count));
+      require_grad(z);
+      backward(linear(z, slice(w, 1, count)), dy.detach());
+      expect_bitwise(grad(z), slice(grad(x), 1, count));
     }
   }
 }

@@ -56,15 +56,15 @@ TEST_P(Channels, Affine) {
 TEST_P(Channels, AverageFollowsUnlessTheStepDoesNotHappen) {
   for (int64_t n : {0, 1, 33, 20000}) {
     Tensor x = randn({n}, dtype, 1), before = randn({n}, sums, 2);
-    auto plan = [](double happens) {
+    auto decision = [](double happens) {
       StepDecision d{.happens = happens};
       return from_host(values_of(d), {StepDecision::size}, cpu);
     };
     Tensors got = on_any_threads([&] {
       Tensor now = clone(before), later = clone(before), never = clone(before);
       b.average(now, x, {.rate = 0.25, .scale = 2});
-      b.average(later, x, {.rate = 0.25, .scale = 2, .plan = plan(1)});
-      b.average(never, x, {.rate = 0.25, .scale = NAN, .plan = plan(0)});
+      b.average(later, x, {.rate = 0.25, .scale = 2, .decision = decision(1)});
+      b.average(never, x, {.rate = 0.25, .scale = NAN, .decision = decision(0)});
       return Tensors{now, later, never};
     });
     auto from = doubles(x), expected = doubles(before);

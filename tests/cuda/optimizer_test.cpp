@@ -73,14 +73,14 @@ TEST_P(CudaOptimizer, Lion) {
                        });
 }
 
-// What a plan says counts, and nothing of the step's own.
+// What a decision says counts, and nothing of the step's own.
 TEST_P(CudaOptimizer, DecidedOnTheDevice) {
   for (double happens : {0, 1}) {
     StepDecision d{.lr = 0.1, .step = 2, .grad_scale = 0.5, .happens = happens};
-    Tensor plan = exact(from_host(values_of(d), {StepDecision::size}, cpu));
+    Tensor decision = exact(from_host(values_of(d), {StepDecision::size}, cpu));
     auto run = [&](Backend& on, const OptimizerSlot& s, const Tensor& m, const Tensor&) {
-      on.update(s, {m}, SgdRule{0.9, 0.1, SgdRule::Form::nesterov}, {NAN, NAN, 1, plan});
-      on.update(s, {m}, LionRule{0.9, 0.99, 0.1}, {NAN, NAN, 1, plan});
+      on.update(s, {m}, SgdRule{0.9, 0.1, SgdRule::Form::nesterov}, {NAN, NAN, 1, decision});
+      on.update(s, {m}, LionRule{0.9, 0.99, 0.1}, {NAN, NAN, 1, decision});
     };
     expect_equal_steps(1000, {{10, 400}}, run);
   }
@@ -88,13 +88,14 @@ TEST_P(CudaOptimizer, DecidedOnTheDevice) {
 
 TEST_P(CudaOptimizer, Average) {
   for (int64_t n : odd_sizes)
-    for (double happens : {-1, 0, 1}) {  // -1: no plan
+    for (double happens : {-1, 0, 1}) {  // -1: no decision
       Tensor x = exact(randn({n}, dtype, 1)), before = randn({n}, sums, 2);
       StepDecision d{.happens = happens};
-      Tensor plan = exact(from_host(values_of(d), {StepDecision::size}, cpu));
+      Tensor decision = exact(from_host(values_of(d), {StepDecision::size}, cpu));
       expect_equal([&](Outputs& on) {
         Tensor average = on.add(exact(before));
-        on->average(average, x, {.rate = 0.25, .scale = 2, .plan = happens < 0 ? Tensor() : plan});
+        on->average(average, x,
+                    {.rate = 0.25, .scale = 2, .decision = happens < 0 ? Tensor() : decision});
       });
     }
 }

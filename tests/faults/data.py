@@ -30,8 +30,8 @@ FAULTS = [
     Fault("sample_takes_the_serial_number_of_the_first", "parallel/train/model/by_sample.cpp",
           [("one.first += i;", "one.first += 0;")],
           [Run("--mesh 1x1x1 --bitwise", "step 1: activation of embedding")]),
-    Fault("samples_at_once_rounded_together", "autograd/engine.cpp",
-          [("into.samples_ = n.samples;", "into.samples_ = 1;")],
+    Fault("samples_at_once_rounded_together", "parallel/data/buckets/exact_gradients.cpp",
+          [("return n.samples * (", "return 1 * (")],
           [Run("--mesh 1x1x1 --bitwise --context 32", "step 1: gradient of .*")]),
     Fault("samples_at_once_recomputed_as_one", "autograd/engine.cpp",
           [("SamplesAtOnce as_recorded(n.samples);", "")],
@@ -46,7 +46,7 @@ FAULTS = [
     Fault("last_micro_batch_only", SUMS,
           [("bucket->fire(piece);",
             "bucket->fire(piece);\n    if (bucket->fired[piece] < bucket->due && !rule_.each_pass)\n"
-            "      set_fresh(bucket->layout.pieces[piece].parameter->value);")],
+            "      bucket->views[piece]->set_fresh();")],
           [Run("--mesh 1x1x1", "step 1: gradient of final_norm.beta", "a part of the sum is missing"),
            Run("--mesh 2x1x1 --zero 1", "step 1: gradient of final_norm.beta",
                "a part of the sum is missing")]),
@@ -71,8 +71,7 @@ FAULTS = [
                "a part of the sum is missing")]),
     Fault("gradients_not_cleared_before_the_step", SUMS,
           # Without ZeRO, also on the one rank: only stages that empty their buckets differ from it.
-          [("b->begin(micros * b->layout.passes);\n"
-            "    for (auto& piece : b->layout.pieces) set_fresh(piece.parameter->value);",
+          [("b->begin(micros * b->layout.passes);\n    for (auto& view : b->views) view->set_fresh();",
             "b->begin(micros * b->layout.passes);")],
           [Run("--mesh 2x1x1 --zero 2", "step 2: gradient of final_norm.beta")]),
     Fault("slice_of_a_bucket_begins_too_early", DATA,
@@ -146,7 +145,7 @@ FAULTS = [
 
 UNSEEN = [
     Unseen("unused_parameter_keeps_its_last_gradient", SUMS,
-           [("    if (is_fresh(p->value)) clear(begin, end);\n", "")],
+           [("    if (b.views[i]->fresh()) clear(piece.begin, end);\n", "")],
            "every parameter of the GPT is used in every micro-batch",
            "--mesh 2x1x1", "test_parallel", "DataParallelTest.AnyNumber*"),
     Unseen("bucket_with_an_unused_parameter_not_reduced", SUMS,
@@ -188,7 +187,7 @@ UNSEEN = [
            "one rank decays everything too",
            "--mesh 2x1x1 --zero 1", "test_examples", "*PyTorch*"),
     Unseen("sums_of_gradients_start_after_backward", SUMS,
-           [("    if (!rule_.each_pass) launch_full();\n"
+           [("    if (!rule_.each_pass) launch_in_order();\n"
              "    else if (bucket->complete > bucket->reductions) reduce(*bucket);\n", "")],
            "what is late is right",
            "--mesh 2x1x1", "test_parallel", "OverlapTest.AStep*"),

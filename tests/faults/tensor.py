@@ -5,8 +5,8 @@ from fault import INITIAL, Fault, Run, Unseen
 
 LOSS = "core/cpu/rows/cross_entropy.cpp"
 TARGETS = "core/shared/indices.h"
-TENSOR, LINEAR, EMBEDDING, SLICES = (f"parallel/tensor/{name}" for name in
-                                     ("tensor_parallel.cpp", "linear.h", "embedding.h", "slices.cpp"))
+TENSOR, LINEAR, EMBEDDING = (f"parallel/tensor/{name}" for name in
+                             ("tensor_parallel.cpp", "linear.h", "embedding.h"))
 PLAIN, SEQUENCE = "--mesh 1x1x2", "--mesh 1x1x2 --sequence-parallel"
 # What the probe says before the first step.
 WHOLE = r"exit status 78: .*parameter %s: all 2 tensor-parallel ranks hold the whole of it[\s\S]*"
@@ -24,16 +24,23 @@ FAULTS = [
           [Run(PLAIN, "step 1: loss")]),
 
     # Within the bounds of parity: only bits tell.
-    Fault("sums_of_slices_rounded_before_ranks_add_them", SLICES,
-          [("if (size() > 1) tp_->all_reduce(parts).wait();",
-            "if (size() > 1) tp_->all_reduce(parts = parts.to(f32)).wait();")],
-          [Run("--mesh 1x1x2 --bitwise --tp-slices 4 --micro-batch 1", "step 1: (activation|gradient) of .*")]),
-    Fault("single_columns_read_where_they_lie", SLICES,
+    Fault("sums_of_slices_rounded_before_ranks_add_them", TENSOR,
+          [("if (size() > 1 && !sequence_) tp_->all_reduce(y).wait();",
+            "if (size() > 1 && !sequence_) tp_->all_reduce(y = y.to(f32)).wait();")],
+          [Run("--mesh 1x1x2 --bitwise --tp-slices 4 --micro-batch 1", "step 1: activation of .*")]),
+    Fault("gradients_of_slices_rounded_before_ranks_add_them", TENSOR,
+          [("return Tensors{rounded(tp.over_ranks(dy), dtype, into)};",
+            "return Tensors{rounded(tp.over_ranks(dy.to(f32)), dtype, into)};")],
+          [Run("--mesh 1x1x2 --bitwise --tp-slices 4 --micro-batch 1", "step 1: gradient of .*")]),
+    Fault("features_of_a_rank_summed_at_once", TENSOR,
+          [("slices_.gradient(y, slices_here())", "slices_.gradient(y, 1)")],
+          [Run("--mesh 1x1x2 --bitwise --tp-slices 4 --micro-batch 1", "step 1: gradient of .*")]),
+    Fault("single_columns_read_where_they_lie", "core/shared/sums.cpp",
           [("slices.size(2) == 1 ? clone(slices) : slices", "slices")],
           [Run("--mesh 1x1x4 --bitwise --tp-slices 4 --micro-batch 1 --width 4 --heads 4 --context 1",
                "step 1: gradient of .*")]),
-    Fault("rows_of_a_sample_rounded_before_ranks_add_them", SLICES,
-          [("sum_scattered(parts).to(dtype)", "sum_scattered(parts.to(f32)).to(dtype)")],
+    Fault("rows_of_a_sample_rounded_before_ranks_add_them", TENSOR,
+          [("if (sequence_) return sum_scattered(parts);", "if (sequence_) return sum_scattered(parts.to(f32));")],
           [Run("--mesh 1x1x2 --bitwise --tp-slices 4 --sequence-parallel",
                "step 1: (activation|gradient) of .*")]),
     Fault("rows_of_a_rank_summed_at_once", TENSOR,
@@ -55,17 +62,17 @@ FAULTS = [
           [("o.parts = tp_.slices_here();", "o.parts = 1;")],
           [Run("--mesh 1x1x2 --bitwise --tp-slices 2 --micro-batch 1", "step 1: (loss|gradient of .*)")]),
     Fault("enter_without_sum_in_backward", TENSOR,
-          [(": tp.summed(parts);", ": parts;")],
+          [("  tp_->all_reduce(y).wait();\n  return y;", "  return y;")],
           [Run(PLAIN, "step 1: gradient on replicas of final_norm.beta"),
            Run("--mesh 2x2x2 --zero 3", "step 1: gradient on replicas of final_norm.beta")]),
     Fault("enter_takes_its_own_part_in_backward", TENSOR,
-          [("? tp.sum_scattered(parts)", "? tp.mine(parts)")],
+          [("if (sequence_) return sum_scattered(parts);", "if (sequence_) return mine(parts);")],
           [Run(SEQUENCE, "step 1: gradient of final_norm.beta")]),
     Fault("other_rows_gathered_again", TENSOR,
           [("return tp.gathered(mine); });", "return tp.gathered(mine * 0.5); });")],
           [Run(SEQUENCE, "step 1: gradient of block1.up.weight", "a factor of 1/2")]),
     Fault("leave_without_sum", TENSOR,
-          [("  if (!sequence_) tp_->all_reduce(y).wait();\n", "")],
+          [("  if (size() > 1 && !sequence_) tp_->all_reduce(y).wait();\n", "")],
           [Run(PLAIN, "step 1: activation on replicas of embedding"),
            Run("--mesh 2x2x2 --zero 3", "step 1: activation on replicas of embedding")]),
     Fault("leave_sums_in_backward_too", TENSOR,

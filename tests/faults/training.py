@@ -76,7 +76,7 @@ UNSEEN = [
            "no run of it has groups",
            EVERYWHERE, "test_optim", "OptimizerTest.ASlotHasRates*"),
     Unseen("average_moved_by_a_skipped_step", AVERAGED,
-           [("{.rate = rate, .plan = decision}", "{.rate = rate}")],
+           [("{.rate = rate, .decision = decision}", "{.rate = rate}")],
            "no step of a run is skipped",
            EVERYWHERE, "test_optim", "OptimizerTest.AStepThatDoesNotHappen*"),
     Unseen("average_of_rounded_weights", AVERAGED,

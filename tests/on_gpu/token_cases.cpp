@@ -114,7 +114,7 @@ void planned(On& on) {
     if (step == 4) fill_(totals.narrow(0, 0, 1), NAN);
     on.backend.decide_step(from_host(values_of(request), {StepRequest::size}, on.device), totals,
                            decision);
-    on.backend.update(s, {m, v}, AdamWRule{0.9, 0.99, 1e-8, 0.1}, {.plan = decision});
+    on.backend.update(s, {m, v}, AdamWRule{0.9, 0.99, 1e-8, 0.1}, {.decision = decision});
   }
 }
 

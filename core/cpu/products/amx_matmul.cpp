@@ -4,10 +4,12 @@
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
-/// The size below which a product is mostly packing, and vectors are faster.
+/// The size below which a product is mostly packing, and vectors are faster. What is rounded to
+/// fixed point may be a part of more rows or columns, whose bits must not depend on their number.
 constexpr int64_t least = 16;
 bool small(const Matmul& p) {
-  return p.c.size(-2) < least || p.c.size(-1) < least || p.a.size(-1) < least;
+  bool few = p.c.size(-2) < least || p.c.size(-1) < least;
+  return (few && !p.rounding) || p.a.size(-1) < least;
 }
 /// True if tiles compute row_sums, too. A c in columns would be made as its transpose.
 bool sums_rows(const Matmul& p) {
@@ -15,7 +17,9 @@ bool sums_rows(const Matmul& p) {
          p.c.strides()[-1] == 1 && !p.gelu_of.defined();
 }
 /// True for one row, with columns that need no packing.
-bool row(const Matmul& p) { return p.c.size(-2) == 1 && p.b.strides()[-2] == 1; }
+bool row(const Matmul& p) {
+  return p.c.size(-2) == 1 && p.c.size(-1) > 1 && p.b.strides()[-2] == 1;
+}
 
 }  // namespace
 

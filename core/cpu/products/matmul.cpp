@@ -202,7 +202,8 @@ template <class T, class C> void products(const Matmul& p) {
   if (p.c.numel() == 0) return;
   Product<T, C> one = product<T, C>(p, 0);
   int64_t batches = p.c.numel() / (one.m * one.n);
-  if (one.m == 1 && one.b.inner == 1) return row_products<T, C>(p, batches);
+  // (One element may be a part of more: it goes the way of many rows.)
+  if (one.m == 1 && one.n > 1 && one.b.inner == 1) return row_products<T, C>(p, batches);
   int64_t threads =
       fn::min<int64_t>(threads_here(), batches * one.m * one.n * one.k / work_of_a_thread + 1);
   bool whole = batches % threads == 0 || batches >= 4 * threads;

@@ -42,7 +42,7 @@ void step(Stream stream, const OptimizerSlot& s, const Tensor& first, const Tens
 
 }  // namespace
 
-// With the host's numbers, or with those of a plan.
+// With the host's numbers, or with those of a decision.
 void Cuda::update(const OptimizerSlot& s, const Tensors& states, const UpdateRule& rule,
                   const UpdateStep& o) {
   Queue q{stream(), allocator()};
@@ -53,11 +53,11 @@ void Cuda::update(const OptimizerSlot& s, const Tensors& states, const UpdateRul
     using A = Accumulator<T>;
     auto by = [&](const auto& given) {
       auto update = functors::update_by<A>(given, decision);
-      if (!o.plan.defined()) return step<T>(q.stream, s, first, second, update);
+      if (!o.decision.defined()) return step<T>(q.stream, s, first, second, update);
       Scratch<decltype(update)> decided(q.memory, 1);
       launch(q.stream, {},
-             PrepareUpdate<A, std::decay_t<decltype(given)>>{given, values<StepDecision>(o.plan),
-                                                             decided.data()});
+             PrepareUpdate<A, std::decay_t<decltype(given)>>{
+                 given, values<StepDecision>(o.decision), decided.data()});
       step<T>(q.stream, s, first, second, decltype(update){}, decided.data());
     };
     std::visit(by, rule);
@@ -75,7 +75,7 @@ void Cuda::average(const Tensor& average, const Tensor& x, const AverageStep& o)
     using A = Accumulator<T>;
     launch_map(stream(), x.numel(), 1,
                AverageElements<T>{{A(o.rate), A(o.scale)},
-                                  values<StepDecision>(o.plan),
+                                  values<StepDecision>(o.decision),
                                   values<A>(average),
                                   values<T>(x),
                                   x.numel()});

@@ -84,18 +84,18 @@ template <class Update, class T> struct OptimizerStep {
   }
 };
 
-/// Makes one step of n averages; none if `plan`, which may be null, says so.
+/// Makes one step of n averages; none if `decision`, which may be null, says so.
 template <class T> struct AverageElements {
   static constexpr int threads = 256;
   using A = Accumulator<T>;
   functors::MovingAverage<A> step;
-  const StepDecision* plan;
+  const StepDecision* decision;
   A* average;
   const T* x;
   int64_t n;
 
   TRIAX_HD void operator()(const Thread& t) const {
-    if (plan && plan->happens == 0) return;
+    if (decision && decision->happens == 0) return;
 #pragma unroll 1
     for (int64_t i = t.global(); i < n; i += t.globals()) average[i] = step(average[i], load(x[i]));
   }

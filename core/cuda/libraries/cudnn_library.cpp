@@ -10,7 +10,7 @@
 
 #include "core/cuda/runtime/context.h"
 #include "core/cuda/runtime/devices.h"
-#include "core/own_counter.h"
+#include "core/memory.h"
 
 namespace triax::cuda::dnn {
 namespace {

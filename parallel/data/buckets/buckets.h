@@ -65,6 +65,7 @@ struct Bucket {
   Tensor my_weight, my_grad;  ///< flat: the slice that this rank updates, from element `my_first`
   Tensor my_sums;             ///< the sums of my_grad: itself, or fixed point
   int64_t my_first = 0;
+  std::vector<std::shared_ptr<autograd::GradientView>> views = {};  ///< of trained pieces, in grad
 
   // Written by begin() and fire() alone.
   std::vector<int64_t> fired = {};  ///< backward passes completed in this step, per piece
@@ -77,7 +78,11 @@ struct Bucket {
   int users = 0;  ///< layers at work that need the gathered weights
   Work gathering = {};
 
-  Bucket(const BucketLayout& l) : layout(l), fired(l.pieces.size()), behind_(fired.size()) {}
+  Bucket(const BucketLayout& l)
+      : layout(l),
+        views(l.frozen() ? 0 : l.pieces.size()),
+        fired(l.pieces.size()),
+        behind_(fired.size()) {}
   bool offloaded() const { return layout.to != optim::Offload::To::off; }
   bool in_file() const { return layout.to == optim::Offload::To::file; }
   /// Prepares a step in which each piece sees this many passes.

@@ -18,7 +18,7 @@ ReductionRule reduction_rule(Zero stage) {
 
 GradientSums::GradientSums(const HeldModel& m, const SliceStore& slices)
     : m_(m), slices_(slices), rule_(reduction_rule(m.options.zero)) {
-  if (m.options.bitwise) fixed_ = std::make_unique<FixedGradients>(m.options.samples, m.dp.size());
+  if (m.options.bitwise) exact_ = std::make_unique<ExactGradients>(m.options.samples, m.dp.size());
 }
 
 void GradientSums::make(Bucket& b) const {
@@ -40,15 +40,17 @@ void GradientSums::hook(Bucket& b, size_t piece,
   p->value = b.weight.narrow(0, begin, length).view(p->local());
   if (m_.options.purpose == nn::Purpose::inference || p->frozen) return;
   require_grad(p->value);
-  set_grad_view(p->value, b.grad.narrow(0, begin, length).view(p->local()),
-                fixed_ ? fixed_->of(*p, m_.tp) : autograd::FixedSums());
+  Tensor view = b.grad.narrow(0, begin, length).view(p->local());
+  b.views[piece] =
+      exact_ ? exact_->collector(*p, view, m_.tp) : std::make_shared<autograd::GradientView>(view);
+  collect_in(p->value, b.views[piece]);
   on_grad(p->value, [this, bucket = &b, piece, seen = std::move(seen)] {
     check(due_ > 0 && bucket->fired[piece] < bucket->due,
           "data parallel: backward pass {} of {}; expected {}, as begin() was told",
           bucket->fired[piece] + 1, bucket->layout.pieces[piece].parameter->name, bucket->due);
     bucket->fire(piece);
     seen(*bucket, piece);
-    if (!rule_.each_pass) launch_full();
+    if (!rule_.each_pass) launch_in_order();
     else if (bucket->complete > bucket->reductions) reduce(*bucket);
     poll();  // sums under way advance only when this rank looks after them
   });
@@ -56,18 +58,18 @@ void GradientSums::hook(Bucket& b, size_t piece,
 
 void GradientSums::begin(int64_t micros, double scale) {
   check(micros >= 1, "data parallel: begin with {} micro-batches; expected at least 1", micros);
-  if (fixed_) fixed_->begin(micros, scale);
+  if (exact_) exact_->begin(micros, scale);
   due_ = micros;
   launched_ = 0;
   for (auto& b : m_.trained()) {
     b->begin(micros * b->layout.passes);
-    for (auto& piece : b->layout.pieces) set_fresh(piece.parameter->value);
+    for (auto& view : b->views) view->set_fresh();
   }
 }
 
 /// Starts full buckets in one fixed order, so that every rank's collectives match, whatever order
 /// their parameters complete in.
-void GradientSums::launch_full() {
+void GradientSums::launch_in_order() {
   while (launched_ < m_.trained_buckets &&
          m_.buckets[launched_]->complete >= m_.buckets[launched_]->due)
     reduce(*m_.buckets[launched_++]);
@@ -89,7 +91,7 @@ void GradientSums::reduce(Bucket& b) {
     // The bytes move to the transfer; the next micro-batch finds an empty bucket.
     auto bytes = b.grad.storage()->take();
     if (!narrows()) b.sending = Tensor(bytes, b.grad.dtype(), b.grad.shape(), b.grad.strides());
-    for (auto& piece : b.layout.pieces) set_fresh(piece.parameter->value);
+    for (auto& view : b.views) view->set_fresh();
     in_flight_ = &b;
   }
   if (narrows() || b.offloaded()) b.arriving = b.sending.narrow(0, b.my_first, b.my_sums.numel());
@@ -111,10 +113,11 @@ void GradientSums::zero_unwritten(Bucket& b) {
   auto clear = [&](int64_t from, int64_t to) {
     if (from < to) fill_(b.grad.narrow(0, from, to - from), 0);
   };
-  for (auto& [p, begin, length, first] : b.layout.pieces) {
-    if (rule_.each_pass) clear(end, begin);
-    end = begin + length;
-    if (is_fresh(p->value)) clear(begin, end);
+  for (size_t i = 0; i < b.views.size(); ++i) {
+    auto& piece = b.layout.pieces[i];
+    if (rule_.each_pass) clear(end, piece.begin);
+    end = piece.begin + piece.length;
+    if (b.views[i]->fresh()) clear(piece.begin, end);
   }
   if (rule_.each_pass) clear(end, b.layout.length);
 }
@@ -130,8 +133,8 @@ void GradientSums::check_passes() const {
                   "train: {} of the {} backward passes of this rank reach {}; expected all with "
                   "ZeRO stage {}{}",
                   b->fired[i], b->due, name, int(m_.options.zero), if_modules_are_left_out);
-      if (fixed_) fixed_->check_uses(*b->layout.pieces[i].parameter, due_);
     }
+  if (exact_) exact_->check_uses(due_);
 }
 
 void GradientSums::finish() {

@@ -2,7 +2,7 @@
 #include <functional>
 #include <memory>
 
-#include "parallel/data/buckets/fixed_gradients.h"
+#include "parallel/data/buckets/exact_gradients.h"
 #include "parallel/data/buckets/slice_store.h"
 
 namespace triax::parallel {
@@ -30,10 +30,11 @@ class GradientSums {
   /// Reduces the remaining buckets, and waits for all sums. Throws Error 78 where a pass had to use
   /// a parameter.
   void finish();
-  const FixedGradients* fixed() const { return fixed_.get(); }
+  /// Returns the gradients summed exactly; null unless `bitwise`.
+  const ExactGradients* exact() const { return exact_.get(); }
 
  private:
-  void launch_full();
+  void launch_in_order();
   void reduce(Bucket& b);
   void settle(Bucket& b);
   void zero_unwritten(Bucket& b);
@@ -43,10 +44,10 @@ class GradientSums {
   const HeldModel& m_;
   const SliceStore& slices_;
   ReductionRule rule_;
-  std::unique_ptr<FixedGradients> fixed_;  // null unless `bitwise`
-  int64_t due_ = 0;                        // micro-batches of this step; 0: none has begun
-  size_t launched_ = 0;                    // buckets whose reduction has started, in order
-  Bucket* in_flight_ = nullptr;            // one reduction at a time where buckets go with it
+  std::unique_ptr<ExactGradients> exact_;
+  int64_t due_ = 0;              // micro-batches of this step; 0: none has begun
+  size_t launched_ = 0;          // buckets whose reduction has started, in order
+  Bucket* in_flight_ = nullptr;  // one reduction at a time where buckets go with it
 };
 
 }  // namespace triax::parallel

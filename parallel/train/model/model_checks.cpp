@@ -4,7 +4,7 @@
 
 #include "autograd/backward.h"
 #include "core/check.h"
-#include "core/own_counter.h"
+#include "core/memory.h"
 
 namespace triax::parallel {
 

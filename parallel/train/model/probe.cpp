@@ -8,7 +8,7 @@
 #include "autograd/backward.h"
 #include "autograd/touched.h"
 #include "core/check.h"
-#include "core/own_counter.h"
+#include "core/memory.h"
 #include "nn/key_value_cache.h"
 #include "parallel/comm/meta_comm.h"
 #include "parallel/comm/together.h"

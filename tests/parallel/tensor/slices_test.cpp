@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "autograd/backward.h"
+#include "autograd/rows_alike.h"
 #include "parallel/comm/threads/thread_comm.h"
 #include "parallel/tensor/linear.h"
 #include "parallel/tensor/tensor_parallel.h"
@@ -30,8 +31,8 @@ TEST(Slices, LimitsAndMistakesAreAlikeOnAnyNumberOfRanks) {
       TensorParallel tp(comm, {.slices = s});
       Tensor w = full({8 / ranks, 3}, large / 2, f32, cpu), x = full({2, 3}, 1, f32, cpu);
       require_grad(x);
-      Tensor y =
-          tp.product_in(x, w);  // each slice brings two rows: `large` for every element of dx
+      // Each slice brings two rows: `large` for every element of dx.
+      Tensor y = linear(tp.enter(x), w);
       backward(y, full(y.shape(), 1, f32, cpu));
       auto dx = values(grad(x));
       std::lock_guard guard(lock);
@@ -56,6 +57,7 @@ std::map<std::string, std::vector<double>> two_layers(int ranks, int64_t tokens,
     Slices s{.count = 4};
     s.set_seed(1);
     TensorParallel tp(comm, {.slices = s});
+    autograd::RowsAlike alike(true);
     int64_t mine = features / ranks, first = comm.rank() * mine;
     Tensor x = filled({tokens, inputs}, 1, dtype);
     Tensor in = clone(filled({features, inputs}, 2, dtype).narrow(0, first, mine));
@@ -63,7 +65,7 @@ std::map<std::string, std::vector<double>> two_layers(int ranks, int64_t tokens,
     for (auto* leaf : {&x, &in, &out}) require_grad(*leaf);
     Tensor y;
     for (uint64_t step : {4, 5}) {
-      y = tp.product_out(tp.product_in(x, in), out);
+      y = tp.leave_product(linear(tp.enter(x), in), out, {});
       backward(y, filled(y.shape(), step, dtype));
     }
     std::lock_guard guard(lock);
@@ -91,26 +93,29 @@ TEST(Slices, OneRowAndOneFeatureEachHaveTheSameBitsOnAnyNumberOfRanks) {
               << tokens << " rows, " << features << " features, " << ranks << " ranks";
 }
 
-TEST(Slices, ProductsCheckWhatTheyAreGiven) {
+TEST(Slices, SumsTheyCannotMakeAreRefused) {
   auto comm = single_rank();
   TensorParallel tp(*comm, {.slices = {.count = 2}});
-  Tensor x = zeros({2, 4}, f32, cpu);
-  expect_error([&] { tp.product_in(x, zeros({4, 4}, bf16, cpu)); }, {"one float dtype"});
+  Tensor x = zeros({2, 4}, f32, cpu), w = zeros({4, 4}, f32, cpu);
+  require_grad(x);
+  auto back = [&](const std::function<Tensor(const Tensor&)>& use) {
+    return [&, use] { backward(sum(use(tp.enter(x)))); };
+  };
+  EXPECT_NO_THROW(back([&](auto& y) { return linear(y, w) + linear(y, w); })());
+  expect_config_error(back([&](auto& y) { return y * y; }),
+                      {"bitwise with tp-slices=2: mul sums features", "Take --tp 1"});
+  expect_config_error(back([&](auto& y) { return linear(y, w) + linear(y, w) + linear(y, w); }),
+                      {"linear is use 3 of what one `enter` returns; expected at most 2"});
+  expect_config_error([&] { tp.leave(x); }, {"bitwise with tp-slices=2: leave sums features"});
+  expect_error(back([&](auto& y) {
+                 return linear(y, zeros({3, 4}, f32, cpu));
+               }),
+               {"3 features in 2 terms; expected a multiple"});
   expect_error(
       [&] {
-        tp.product_out(x, zeros({4, 6}, f32, cpu));
+        tp.leave_product(zeros({2, 3}, f32, cpu), zeros({4, 3}, f32, cpu), {});
       },
-      {"expected [rows, in] and [out, in]"});
-  expect_error(
-      [&] {
-        tp.product_in(x, zeros({3, 4}, f32, cpu));
-      },
-      {"[3, 4] in 2 slices of dim 0; expected a multiple of 2"});
-  expect_error(
-      [&] {
-        tp.product_out(zeros({2, 3}, f32, cpu), zeros({4, 3}, f32, cpu));
-      },
-      {"[4, 3] in 2 slices of dim 1; expected a multiple of 2"});
+      {"3 features in 2 terms; expected a multiple"});
 }
 
 // In fp16, what tensor-parallel ranks have of a sum may be too large for fp16 where the sum is not:
