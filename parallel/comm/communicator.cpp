@@ -216,7 +216,7 @@ void Communicator::barrier(Place place) {
 }
 
 std::unique_ptr<Communicator> Communicator::split(const std::function<Seat(int)>& seat_of,
-                                                  std::string name, Place place) {
+                                                  std::string name, Traffic traffic, Place place) {
   std::vector<int64_t> expected;
   for (int r = 0; r < size(); ++r) {
     auto [color, key] = seat_of(r);
@@ -241,7 +241,7 @@ std::unique_ptr<Communicator> Communicator::split(const std::function<Seat(int)>
   }
   std::sort(chosen.begin(), chosen.end());
 
-  Group group{.name = std::move(name), .time_limit = group_.time_limit};
+  Group group{.name = std::move(name), .traffic = traffic, .time_limit = group_.time_limit};
   for (auto [key, r] : chosen) {
     if (r == rank()) group.rank = group.size();
     group.members.push_back(group_.members[size_t(r)]);

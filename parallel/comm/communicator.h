@@ -66,7 +66,8 @@ class Communicator {
     int color, key;
   };
   std::unique_ptr<Communicator> split(const std::function<Seat(int rank)>& seat_of,
-                                      std::string name, Place place = Place::here());
+                                      std::string name, Traffic traffic = Traffic::sums,
+                                      Place place = Place::here());
 
   /// Returns the device of the tensors that this transport moves best; below, the memory there in
   /// which it reduces without copies, or else the CPU's own.

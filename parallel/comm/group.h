@@ -7,11 +7,16 @@
 
 namespace triax::parallel {
 
+/// What a communicator carries. On a GPU a transfer holds a part of it until its peers come: more
+/// for the sums of large tensors than for messages between two ranks.
+enum class Traffic { sums, messages };
+
 /// The ranks that form a communicator, and its name in messages.
 struct Group {
   std::string name = "world";
   std::vector<int> members;  ///< world ranks, by rank in this group
   int rank = 0;              ///< of this rank
+  Traffic traffic = Traffic::sums;
   /// Seconds that an operation may wait for its peers, while this process is not suspended, before
   /// it is Error 72. Default: the environment variable TRIAX_TIMEOUT, else ten minutes.
   double time_limit = default_time_limit();

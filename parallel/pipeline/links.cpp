@@ -4,9 +4,6 @@
 
 #include <algorithm>
 #include <set>
-#include <string_view>
-
-#include "parallel/pipeline/launch_order.h"
 
 namespace triax::parallel {
 namespace {
@@ -47,19 +44,14 @@ Links::Links(Communicator& stages, const PipelineShape& shape) : shape_(shape) {
             auto [link, rank] = round[size_t(stage)];
             return Communicator::Seat{link >= 0 ? link : shape.virtual_stages() + stage, rank};
           },
-          fmt::format("link {} {}", mine, kind == Handover::activation ? "up" : "down"));
+          fmt::format("link {} {}", mine, kind == Handover::activation ? "up" : "down"),
+          Traffic::messages);
       if (mine >= 0) channels_[{mine, kind}] = std::move(comm);
     }
 }
 
 Communicator& Links::channel(const Handover& what) const {
   return *channels_.at({link_of(shape_, what), what.kind});
-}
-
-void Links::check(const Schedule& schedule, const PipelineShape& shape) const {
-  bool over_nccl =
-      !channels_.empty() && channels_.begin()->second->transport() == std::string_view("NCCL");
-  if (over_nccl) check_over_nccl(schedule, shape);
 }
 
 std::vector<const Communicator*> Links::all() const {

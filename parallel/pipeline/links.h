@@ -19,8 +19,6 @@ class Links {
   /// Returns the channel of a handover from or to this stage.
   Communicator& channel(const Handover& what) const;
   std::vector<const Communicator*> all() const;
-  /// Throws Error 78 if NCCL moves the handovers and `schedule` hangs there (`check_over_nccl`).
-  void check(const Schedule& schedule, const PipelineShape& shape) const;
 
  private:
   PipelineShape shape_;

@@ -65,7 +65,6 @@ void Pipeline::train(const PipelineRun& run) {
       std::find_if(checked_.begin(), checked_.end(), [&](auto& c) { return c.first == shape; });
   if (known == checked_.end()) {
     check_schedule(options_.schedule, shape);
-    links_.check(options_.schedule, shape);
     known = checked_.insert(checked_.end(), {shape, options_.schedule(shape, stage_)});
   }
   execute(known->second, shape, run);

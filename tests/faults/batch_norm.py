@@ -29,7 +29,7 @@ UNSEEN = [
            "minigpt has no batch norm, and one rank does it too",
            FLAGS, "test_parallel", "BatchNormParity.ASkippedStepIsForgotten"),
     Unseen("skipped_step_updates_running_statistics", "nn/buffer.cpp",
-           [(".plan = plan}", ".plan = {}}")],
+           [(".decision = decision}", ".decision = {}}")],
            WHY, FLAGS, "test_parallel", "BatchNormParity.ASkippedStepIsForgotten"),
     Unseen("running_statistics_not_saved", "parallel/train/step/state.cpp",
            [("  std::ranges::move(buffers_.pieces(whose), std::back_inserter(all));\n", "")],

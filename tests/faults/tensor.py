@@ -85,7 +85,7 @@ FAULTS = [
           [("exps * exp(largest - top)", "exps")],
           [Run(PLAIN, "step 1: loss")]),
     Fault("slices_of_features_overlap", TENSOR,
-          [(".begin = rank() * each, .length = each}", ".begin = rank() * each / 2, .length = each}")],
+          [(".begin = rank() * each, .length = each,", ".begin = rank() * each / 2, .length = each,")],
           [Run(PLAIN, f"{INITIAL}: weight of block0.qkv.weight")]),
     Fault("slices_of_the_vocabulary_overlap", TENSOR,
           [("std::min(rows, rank() * each), length", "std::min(rows, rank() * (each - 1)), length")],

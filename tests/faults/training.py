@@ -72,7 +72,7 @@ UNSEEN = [
            "what parity restores is nearly what a rank has",
            "--mesh 2x1x1 --zero 1", RUN_TEST, "slices"),
     Unseen("rate_of_a_group_not_in_the_decision", "optim/prepare.h",
-           [("    if (rates.lr != 1 && step.plan.defined()) step.plan = plan(rates.lr);\n", "")],
+           [("    if (rates.lr != 1 && step.decision.defined()) step.decision = decision(rates.lr);\n", "")],
            "no run of it has groups",
            EVERYWHERE, "test_optim", "OptimizerTest.ASlotHasRates*"),
     Unseen("average_moved_by_a_skipped_step", AVERAGED,

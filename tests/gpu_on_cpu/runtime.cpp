@@ -18,6 +18,7 @@ Options from_environment() {
   Options o;
   if (const char* devices = std::getenv("GPU_ON_CPU_DEVICES")) o.devices = std::atoi(devices);
   if (const char* bytes = std::getenv("GPU_ON_CPU_MEMORY")) o.memory = size_t(std::atoll(bytes));
+  if (const char* all = std::getenv("GPU_ON_CPU_PROCESSORS")) o.processors = std::atoi(all);
   return o;
 }
 
@@ -78,7 +79,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   properties->uuid.bytes[0] = char(device + 1);
   properties->totalGlobalMem = options().memory;
   properties->major = 9;
-  properties->multiProcessorCount = 2;
+  properties->multiProcessorCount = options().processors;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
@@ -88,7 +89,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     case cudaDevAttrComputeCapabilityMinor:
       return *value = 0, cudaSuccess;
     case cudaDevAttrMultiProcessorCount:
-      return *value = 2, cudaSuccess;
+      return *value = options().processors, cudaSuccess;
     default:
       return remember(cudaErrorInvalidValue);
   }

@@ -21,10 +21,11 @@ struct Options {
   int devices = 4;
   size_t memory = size_t{1} << 30;  ///< bytes of each
   int delay = 20;                   ///< microseconds that a stream may idle before each work
+  int processors = 132;             ///< of each; kernels of NCCL hold theirs while they wait
 };
-/// Before the first call of CUDA. The program's default comes from GPU_ON_CPU_DEVICES and
-/// GPU_ON_CPU_MEMORY in the environment, if they are there. GPU_ON_CPU_DRIVER is the version of the
-/// driver, like 12040.
+/// Before the first call of CUDA. The program's default comes from GPU_ON_CPU_DEVICES,
+/// GPU_ON_CPU_MEMORY and GPU_ON_CPU_PROCESSORS in the environment, if they are there.
+/// GPU_ON_CPU_DRIVER is the version of the driver, like 12040.
 void configure(const Options& options);
 
 /// Append work to a stream, or to the graph that is being captured from it. What it throws becomes

@@ -188,15 +188,15 @@ TEST(TrainOnGpu, EverySchedule) {
 
 /// In a process of its own, where no product is known before the pipeline begins: each is found
 /// while messages wait for their receiver.
-void expect_equal_alone(const std::string& schedule, int micros) {
-  SCOPED_TRACE(fmt::format("{}, {} micro-batches", schedule, micros));
+void expect_equal_alone(const std::string& schedule, int micros, int pp = 2) {
+  SCOPED_TRACE(fmt::format("{}, {} micro-batches, pp {}", schedule, micros, pp));
   auto alone = [&] {
     ::setenv("TRIAX_TIMEOUT", "20", 1);
     Job c = config({});
-    c.model.layers = 4;
+    c.model.layers = 2 * pp;
     c.step.global_batch = micros;
     auto expected = train(c, cpu);
-    c.share({.pp = 2, .schedule = schedule});
+    c.share({.pp = pp, .schedule = schedule});
     expect_equal(train(c, own_gpu, GpuTransport::nccl), expected, 1e-6);
     std::_Exit(testing::Test::HasFailure());
   };
@@ -208,21 +208,11 @@ TEST(TrainOnGpuDeathTest, SchedulesInProcessesOfTheirOwn) {
   for (const char* schedule : {"1f1b", "zb-h1"}) expect_equal_alone(schedule, 9);
   for (int micros : {4, 15}) expect_equal_alone("zb-2p", micros);
   for (const char* schedule : {"zb-v", "dualpipev"}) expect_equal_alone(schedule, 16);
-  for (const char* schedule : {"interleaved", "zb-interleaved"}) expect_equal_alone(schedule, 8);
-}
-
-TEST(TrainOnGpu, WhatHangsOverNcclIsRefused) {
-  Job c = config({});
-  c.model.layers = 4;
-  c.step.global_batch = 5;
-  auto expected = train(c, cpu);
-  for (const char* schedule : {"interleaved", "zb-interleaved"}) {
-    c.share({.pp = 2, .schedule = schedule});
-    expect_equal(train(c, one_gpu), expected, 1e-6);  // through the host nothing is in the way
-    test::expect_config_error(
-        [&] { train(c, own_gpu, GpuTransport::nccl); },
-        {"schedule: 5 micro-batches on 2 stages hang over NCCL", "Take 6 micro-"});
-  }
+  // With NCCL's order of launches these hang: a send that is not taken holds up all later calls.
+  for (int micros : {5, 9}) expect_equal_alone("interleaved", micros);
+  for (int micros : {7, 8}) expect_equal_alone("zb-interleaved", micros);
+  expect_equal_alone("interleaved", 11, 4);
+  expect_equal_alone("zb-v", 16, 4);
 }
 
 /// Without dropout a GPU with whole layers adds residuals inside of products; with tp it cannot.

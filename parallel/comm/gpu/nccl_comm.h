@@ -17,6 +17,8 @@ struct NcclOptions {
 
 /// Sets environment variables of NCCL and CUDA that are not set. CUDA is to load all kernels when
 /// it starts: one that is loaded at its first launch may wait for transfers that wait for the peer.
+/// It is to give each stream a queue of its own, so that none waits for what was queued on another.
+/// NCCL is to connect ranks when groups are made, and not in the middle of a step.
 /// Changing the environment is safe only while the process has one thread, so this comes first: a
 /// process that a launcher started calls it in `run_main` or World, and `run_worlds`.
 void prepare_nccl();
@@ -35,15 +37,14 @@ std::string nccl_version();
 /// progress.
 ///
 /// **Order of launches.** Communicators of one GPU run side by side, and a kernel of NCCL holds its
-/// place on the GPU until its peers have come. So any two ranks that share two communicators make
-/// their collective calls on them in one order, though they never wait for each other at a call.
-/// Programs in which each rank's calls depend on the mesh alone do so. Messages between two ranks
-/// go over two communicators, one for each direction (parallel/pipeline), and may pass each other:
-/// NCCL starts what one GPU was given in the order of this rank's calls
-/// (NCCL_LAUNCH_ORDER_IMPLICIT, which `prepare_nccl` sets), and waits for the start of the one
-/// before only, so that a send that is not received and another behind it hold up all that is
-/// called later (parallel/pipeline/launch_order.h). CUDA calls its events of a start a best effort:
-/// they may come at the end.
+/// place on the GPU until its peers have come. NCCL asks that ranks which share two communicators
+/// start their calls in one order, or that the kernels of all fit on the GPU at once. Pipeline
+/// stages do not: messages between two ranks go over two communicators, one for each direction
+/// (parallel/pipeline), and pass each other. So every communicator holds a bounded part of the GPU,
+/// less for messages (`Traffic`), and nothing waits for the start of a call on another: the order
+/// that NCCL_LAUNCH_ORDER_IMPLICIT asks for stays off, since with it a send that is not received
+/// and another behind it hold up all that is called later, and since CUDA calls the events that it
+/// rests on a best effort.
 std::unique_ptr<Communicator> nccl_world(std::unique_ptr<Communicator> world, Device device,
                                          NcclOptions options = {});
 

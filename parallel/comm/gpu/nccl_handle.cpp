@@ -19,9 +19,21 @@ std::shared_ptr<CUstream_st> urgent_stream() {
   return {stream, [](cudaStream_t s) { cudaStreamDestroy(s); }};
 }
 
+/// Returns how many of the GPU's processors a transfer may hold until its peers come. Those of all
+/// groups of a rank fit beside each other (world, mesh, ends and statistics; up to eight channels
+/// of a pipeline), so none waits for another's peers, in whatever order ranks start them.
+int most_processors(Traffic traffic) {
+  int device = 0, all = 0;
+  cuda::require(cudaGetDevice(&device), "cudaGetDevice");
+  cuda::require(cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, device),
+                "cudaDeviceGetAttribute");
+  return std::max(1, all / (traffic == Traffic::messages ? 32 : 8));
+}
+
 ncclConfig_t config_of(const Group& group) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
+  config.maxCTAs = most_processors(group.traffic);  // NCCL_MAX_CTAS counts instead, if it is set
   config.commName = group.name.c_str();
   return config;
 }

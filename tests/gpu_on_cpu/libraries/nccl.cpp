@@ -67,6 +67,7 @@ struct Clique {
 struct Member {
   std::shared_ptr<Clique> clique;
   int rank = 0, world_rank = 0, device = 0;
+  int processors = 32;  // that a transfer takes, where the configuration says nothing
   std::string name;
   int64_t collectives = 0, splits = 0;
   std::map<std::pair<int, int>, int64_t> messages;
@@ -79,6 +80,7 @@ struct Member {
     int color;
     ncclComm_t* to;
     std::string name;
+    int processors;
   };
   std::vector<Split> splitting;
 };
@@ -148,6 +150,10 @@ void take_part(const std::shared_ptr<Member>& m, const std::vector<Part>& parts,
   std::unique_lock lock(mutex);
   changed.wait(lock, [&] { return m->aborted || kernel.may_start(); });
   kernel.start();
+  struct End {
+    nccl::Kernel& kernel;
+    ~End() { kernel.end(), changed.notify_all(); }
+  } end{kernel};
   changed.notify_all();
   changed.wait(lock, [&] { return !behaviour.hang || m->aborted; });
   if (m->aborted) return;
@@ -223,7 +229,8 @@ Launcher& launcher() {
 
 /// Under the lock. What is captured has no order here.
 void launch(cudaStream_t stream, const std::shared_ptr<Member>& m, std::vector<Part> parts) {
-  auto kernel = capturing(stream) ? std::make_shared<nccl::Kernel>() : nccl::next_kernel(m->device);
+  auto kernel = nccl::next_kernel(m->device, m->processors);
+  if (capturing(stream)) kernel->before = nullptr;
   enqueue(stream, [m, parts = std::move(parts), kernel] { take_part(m, parts, *kernel); });
 }
 
@@ -266,6 +273,7 @@ bool split(Member& m, const Member::Split& s) {
   n.name = s.name;
   n.world_rank = m.world_rank;
   n.device = m.device;
+  n.processors = s.processors;
   for (size_t i = 0; i < mine.size(); ++i)
     if (mine[i].second == m.rank) n.rank = int(i);
   part->join(n);
@@ -334,6 +342,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
   m.rank = m.world_rank = rank;
   m.name = config->commName;
   cudaGetDevice(&m.device);
+  if (config->maxCTAs != NCCL_CONFIG_UNDEF_INT) m.processors = config->maxCTAs;
   for (Member* other : clique->members)
     if (other && other->device == m.device) m.error = other->error = ncclInvalidUsage;
   clique->join(m);
@@ -348,7 +357,9 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* to,
   Member& m = *comm->member;
   int64_t number = m.splits++;
   m.clique->splits[number].push_back({color, key, m.rank});
-  m.splitting.push_back({number, color, to, config->commName});
+  bool bounded = config->maxCTAs != NCCL_CONFIG_UNDEF_INT;
+  m.splitting.push_back(
+      {number, color, to, config->commName, bounded ? config->maxCTAs : m.processors});
   record(m, "split");
   return ncclInProgress;
 }

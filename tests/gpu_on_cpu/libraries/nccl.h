@@ -9,9 +9,10 @@
 /// that are threads of one process. A transfer stands in its stream until all its ranks' streams
 /// have come to it. As with communicators that do not block, a call may only have begun when it
 /// returns: another thread puts it into the stream later, into its graph while that is captured,
-/// and only then the communicator says that it is done. A message waits for its receiver, and
-/// NCCL_LAUNCH_ORDER_IMPLICIT=1 counts. GPU_ON_CPU_NCCL in the environment is the version, like
-/// 22703, until behave() says another.
+/// and only then the communicator says that it is done. A message waits for its receiver, a
+/// transfer for the processors that it holds until it is over, and NCCL_LAUNCH_ORDER_IMPLICIT=1
+/// counts (nccl_kernel.h). GPU_ON_CPU_NCCL in the environment is the version, like 22703, until
+/// behave() says another.
 namespace triax::gpu_on_cpu::nccl {
 
 /// What a rank asked of NCCL.

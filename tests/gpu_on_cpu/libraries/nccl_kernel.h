@@ -1,25 +1,51 @@
 #pragma once
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <memory>
 #include <utility>
 
+#include "tests/gpu_on_cpu/device.h"
+
 namespace triax::gpu_on_cpu::nccl {
 
-/// What NCCL puts into a stream at once. It starts when the one `before` it has started.
+/// What NCCL puts into a stream at once: it holds processors of its device from its start to its
+/// end. It starts when so many are free, and when the one `before` it has started, or with `ends`
+/// has ended. Callers hold a lock.
 struct Kernel {
+  int device = 0, processors = 1;
   std::shared_ptr<Kernel> before = {};
-  bool started = false;
-  bool may_start() const { return !before || before->started; }
-  void start() { before = nullptr, started = true; }
+  bool started = false, ended = false;
+
+  /// Of a device, those that no kernel of NCCL holds.
+  static int& free_processors(int device) {
+    static auto& free = *new std::map<int, int>;  // threads end late
+    return free.try_emplace(device, options().processors).first->second;
+  }
+  bool may_start() const {
+    static const char* ends = std::getenv("GPU_ON_CPU_ORDER_ENDS");
+    bool behind = before && !(ends ? before->ended : before->started);
+    return !behind && free_processors(device) >= processors;
+  }
+  void start() {
+    before = nullptr, started = true, ended = false;
+    free_processors(device) -= processors;
+  }
+  void end() {
+    ended = true;
+    free_processors(device) += processors;
+  }
 };
 
-/// The next of a device. With NCCL_LAUNCH_ORDER_IMPLICIT=1 it comes behind the one that was made
-/// before it, of whatever communicator. Callers hold a lock.
-inline std::shared_ptr<Kernel> next_kernel(int device) {
-  static auto& last = *new std::map<int, std::shared_ptr<Kernel>>;  // threads end late
+/// The next of a device, which holds at most so many processors. With NCCL_LAUNCH_ORDER_IMPLICIT=1
+/// it comes behind the one that was made before it, of whatever communicator; by the events that
+/// NCCL takes, which CUDA gives as a best effort, behind its start, and with GPU_ON_CPU_ORDER_ENDS
+/// behind its end.
+inline std::shared_ptr<Kernel> next_kernel(int device, int processors) {
+  static auto& last = *new std::map<int, std::shared_ptr<Kernel>>;
   const char* implicit = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
   auto kernel = std::make_shared<Kernel>();
+  kernel->device = device, kernel->processors = std::min(processors, options().processors);
   if (implicit && std::atoi(implicit) != 0) kernel->before = std::exchange(last[device], kernel);
   return kernel;
 }
