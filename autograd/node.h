@@ -32,10 +32,11 @@ class Into {
   Target at(size_t i, const Tensor& like) const {
     return at(i, like.shape(), like.dtype(), like.device());
   }
-  /// Returns what at() does for a gradient that is a sum over the rows of dy, or a product with dy:
-  /// to be handed unopened to a kernel that takes Sums. Its `to`, which the rule returns, is
+  /// Returns what at() does for a gradient that is a sum over the rows of dy, or over its features:
+  /// for a kernel that takes Sums, which may be on a grid. Its `to`, which the rule returns, is
   /// undefined if no gradient is wanted.
-  Sums sums(size_t i, const Shape& shape, DType dtype, Device device) const;
+  Sums sums(size_t i, const Shape& shape, DType dtype, Device device,
+            Sums::Over over = Sums::Over::rows) const;
 
  private:
   friend class Pass;

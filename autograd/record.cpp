@@ -89,10 +89,11 @@ Target Into::at(size_t i, const Shape& shape, DType dtype, Device device) const 
   return {empty(shape, dtype, device), Write::set};
 }
 
-Sums Into::sums(size_t i, const Shape& shape, DType dtype, Device device) const {
-  const Slot& s = slots_[i];
-  if (!s.wanted) return {};
-  return s.held.grid && s.held.to.shape() == shape ? s.held : at(i, shape, dtype, device);
+Sums Into::sums(size_t i, const Shape& shape, DType dtype, Device device, Sums::Over over) const {
+  if (!wanted(i)) return {};
+  const Sums& s = slots_[i].held;
+  bool fits = s.grid && s.over == over && s.to.shape() == shape;
+  return fits ? s : at(i, shape, dtype, device);
 }
 
 Sums GradientView::offer(const Node&) {
@@ -160,8 +161,10 @@ void on_grad(const Tensor& leaf, std::function<void()> hook) {
 
 void collect_in(const Tensor& leaf, std::shared_ptr<autograd::GradientView> view) {
   Meta& meta = leaf_meta("collect_in", leaf);
-  check(view->view().shape() == leaf.shape(), "collect_in: {} for a leaf {}; expected its shape",
-        view->view(), leaf);
+  DType to = view->view().dtype(), sums = accumulator(leaf.dtype());
+  check(view->view().shape() == leaf.shape() && (to == sums || to == f64),
+        "collect_in: {} for a leaf {}; expected its shape, and {} or f64", view->view(), leaf,
+        sums);
   meta.grad = view->view();
   meta.node->collector = std::move(view);
 }
@@ -174,7 +177,9 @@ void collect_gradient(const Tensor& y, DType dtype) {
 }
 
 void collect_gradient(const Tensor& y, std::shared_ptr<autograd::Collector> collector) {
-  if (requires_grad(y)) y.meta()->node->collector = std::move(collector);
+  if (!requires_grad(y)) return;
+  check(!y.meta()->node->is_leaf, "collect_gradient: {}; expected an op's output", y);
+  y.meta()->node->collector = std::move(collector);
 }
 
 Recording::Recording(Mode mode) : outer_(autograd::on) { autograd::on = mode == on; }

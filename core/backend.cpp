@@ -41,22 +41,19 @@ void Backend::decide_step(const Tensor& request, const Tensor& totals, const Ten
                       *static_cast<const StepTotals*>(totals.data()), p);
 }
 
-namespace {
-
-void multiply_rounded(Backend& on, const Matmul& p) {
+void round_product(Backend& on, const Matmul& p,
+                   const std::function<void(const Matmul& parts)>& product) {
   auto in_memory_order = [&](const Tensor& x) {
     return p.c.is_contiguous() || p.adds_up() ? x : x.transpose(0, 1);
   };
   Tensor sums = in_memory_order(p.c);
   Tensor parts = empty(sums.shape(), accumulator(p.a.dtype()), p.c.device());
-  on.matmul({p.a, p.b, in_memory_order(parts)});
+  product({p.a, p.b, in_memory_order(parts)});
   on.accumulate_fixed(parts, *p.rounding, p.adds_up() ? sums.narrow(0, 0, 1) : sums, p.write);
 }
 
-}  // namespace
-
 void matmul_in_steps(Backend& on, const Matmul& p) {
-  if (p.rounding) return multiply_rounded(on, p);
+  if (p.rounding) return round_product(on, p, [&](const Matmul& parts) { on.matmul(parts); });
   if (p.row_sums.defined())
     on.sum(p.a.transpose(0, 1), p.row_sums.view({1, p.row_sums.size(0)}), p.write);
   if (!p.gelu_of.defined()) return on.matmul({p.a, p.b, p.c, p.write});

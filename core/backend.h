@@ -301,6 +301,11 @@ class Backend {
 /// Makes a product with backward's extras by single steps: sum(), matmul(), unary_backward(),
 /// accumulate_fixed().
 void matmul_in_steps(Backend& on, const Matmul& p);
+/// Makes a product that is to be rounded by product(parts), in the accumulator dtype, and
+/// accumulate_fixed(). An element's bits must not depend on how many rows and columns there are: it
+/// may be a part of more.
+void round_product(Backend& on, const Matmul& p,
+                   const std::function<void(const Matmul& parts)>& product);
 
 /// Returns the backend of a device, made at first use. Throws Error 78 without such a device.
 Backend& backend(Device device);

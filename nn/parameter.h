@@ -19,7 +19,7 @@ struct Shard {
   bool partial = false;       ///< ... but see other tokens or features: gradients are to be summed
   bool first_replica = true;  ///< the one replica that counts in norms and checkpoints
   int64_t chains = 1;  ///< bitwise: equal parts of a sample's rows here, each summed separately
-  int64_t apart = 1;   ///< bitwise: equal parts of features here, each summed as if alone
+  int64_t groups = 1;  ///< bitwise: equal parts of features here, each summed as if alone
 };
 
 /// Initial values: normal(mean, std), each a function of (seed, full name, position in the full

@@ -110,7 +110,7 @@ Tensor record_product(Tensor y, const Tensor& input, const Tensor& w, const Tens
     if (!into.wanted(0)) return d;
     Shape shape{dy.size(0), w.size(1)};
     Sums dx = h.defined() ? into.at(0, shape, w.dtype(), w.device())
-                          : into.sums(0, shape, into.dtype(0), w.device());
+                          : into.sums(0, shape, into.dtype(0), w.device(), Sums::Over::features);
     if (dx.grid) input_gradient_on_grid(dy, w, dx);
     else multiply({.a = dy, .b = w, .c = dx.to, .write = dx.write, .gelu_of = h}, alike);
     d[0] = dx.to;

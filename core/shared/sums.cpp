@@ -37,13 +37,10 @@ template <class F> void in_terms(const Sums& s, int64_t rows, DType dtype, F mak
   });
 }
 
-/// Returns the n slices of x's columns [n, rows, columns / n]; x is contiguous. Products of one row
-/// depend on whether there are gaps in a column, and a rank with one column has none: single
-/// columns are copied.
+/// Returns the n slices of x's columns [n, rows, columns / n]; x is contiguous.
 Tensor columns_of(const Tensor& x, int64_t n) {
   check(x.size(1) % n == 0, "sums: {} features in {} terms; expected a multiple", x.size(1), n);
-  Tensor slices = x.view({x.size(0), n, x.size(1) / n}).transpose(0, 1);
-  return slices.size(2) == 1 ? clone(slices) : slices;
+  return x.view({x.size(0), n, x.size(1) / n}).transpose(0, 1);
 }
 
 /// c.to = or += the sum of the products a b of a batch, each rounded.
@@ -79,7 +76,7 @@ void input_gradient_on_grid(const Tensor& dy, const Tensor& w, const Sums& dx) {
 }
 
 void sum_rows(const Tensor& x, const Sums& y) {
-  int64_t n = y.grid ? y.apart : 1, columns = x.size(1);
+  int64_t n = y.grid ? y.groups : 1, columns = x.size(1);
   in_terms(y, x.size(0), accumulator(x.dtype()), [&](Range rows, const Tensor& to, Write write) {
     Tensor part = part_of(x, rows);
     if (n == 1) return backend(x).sum(part, to.view({1, columns}), write);
@@ -93,11 +90,12 @@ void norm_backward_weights(const Norm& n, const Tensor& dy, const Sums& dgamma, 
   bool plain = !dgamma.grid && !dbeta.grid;
   if (all && plain && (!shift || dgamma.write == dbeta.write))
     return backend(dy).norm_backward_weights(n, dy, dgamma.to, dbeta.to, dgamma.write);
+  if (all && shift && dgamma.terms != dbeta.terms) {  // each in its own
+    norm_backward_weights(n, dy, dgamma, {});
+    return norm_backward_weights(n, dy, {}, dbeta);
+  }
   const Sums& wanted = dgamma.to.defined() ? dgamma : dbeta;
   if (!wanted.to.defined()) return;
-  check(!shift || !all || dgamma.terms == dbeta.terms,
-        "sums: gamma of a norm in {} terms, beta in {}; expected equally many", dgamma.terms,
-        dbeta.terms);
   Tensor gamma = empty({dy.size(-1)}, accumulator(dy.dtype()), dy.device());
   Tensor beta = shift ? empty_like(gamma) : Tensor();
   each_term(wanted, dy.size(0), [&](Range rows) {

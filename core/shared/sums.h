@@ -14,9 +14,11 @@ struct Sums {
   /// exact. The bits depend on the parts alone, neither on their order nor on who adds which.
   std::shared_ptr<const FixedPoint> grid = {};
   int64_t terms = 1;
+  /// What the terms are equal parts of; a kernel that cuts something else gets no such Sums.
+  enum class Over { rows, features } over = Over::rows;
   /// On a grid: so many equal groups of columns are summed each as if it were alone, since others
   /// may be elsewhere. (Kernels sum wide columns in other pieces than narrow ones.)
-  int64_t apart = 1;
+  int64_t groups = 1;
 };
 
 /// dw = or += dy^T x, the gradient of w in y = x w^T, and db, the sums of dy's columns. dy [rows,

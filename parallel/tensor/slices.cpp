@@ -16,10 +16,11 @@ class FeatureGradient : public autograd::Collector {
 
   Sums offer(const autograd::Node&) override {
     if (!sum_.defined()) sum_ = empty(shape_, f64, device_);
-    return {sum_, uses_ > 0 ? Write::add : Write::set, slices_.backward, terms_};
+    return {sum_, uses_ > 0 ? Write::add : Write::set, slices_.backward, terms_,
+            Sums::Over::features};
   }
   void collect(const autograd::Node& n, const Tensor& part) override {
-    if (!part.is(sum_)) slices_.check_unused(n.name);
+    if (!part.is(sum_)) slices_.refuse(n.name);
     ++uses_;
     check_input(uses_ <= most_uses, Exit::config,
                 "bitwise with tp-slices={}: {} is use {} of what one `enter` returns; expected at "
@@ -53,7 +54,7 @@ void Slices::set_seed(double seed) {
   *backward = FixedPoint::of(std::scalbn(1., std::ilogb(seed) - 36), count);
 }
 
-void Slices::check_unused(const char* what) const {
+void Slices::refuse(const char* what) const {
   check_input(count == 1, Exit::config,
               "bitwise with tp-slices={}: {} sums features in an order that depends on tp; "
               "expected the layers of parallel/tensor alone\n  Take --tp 1 without --tp-slices.",

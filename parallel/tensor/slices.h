@@ -22,8 +22,8 @@ struct Slices {
   /// Sets the fixed point of a backward whose gradients are multiplied by `seed`: a slice's part is
   /// below 2^16 / count seeds. Call it before each backward.
   void set_seed(double seed);
-  /// Throws Error 78 if there are slices, for `what`, which adds in floating point.
-  void check_unused(const char* what) const;
+  /// Throws Error 78, if there are slices, for `what`, which adds in floating point.
+  void refuse(const char* what) const;
 };
 
 }  // namespace triax::parallel

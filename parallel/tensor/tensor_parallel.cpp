@@ -1,7 +1,6 @@
 #include "parallel/tensor/tensor_parallel.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "autograd/ops.h"
 #include "core/check.h"
@@ -39,7 +38,7 @@ nn::Shard TensorParallel::shard(int dim, int64_t length, int64_t unit) const {
               "tensor parallel: {} slices do not divide {} features\n  Valid --tp-slices for "
               "them: {}.",
               slices_.count, length, divisors(length, size(), Slices::most));
-  if (size() == 1) return {.apart = slices_here()};
+  if (size() == 1) return {.groups = slices_here()};
   int64_t units = length / unit;
   if (units % size() != 0) {
     std::string what =
@@ -48,7 +47,7 @@ nn::Shard TensorParallel::shard(int dim, int64_t length, int64_t unit) const {
          size(), units, what, divisors(units, 1, units));
   }
   int64_t each = length / size();
-  return {.dim = dim, .begin = rank() * each, .length = each, .apart = slices_here()};
+  return {.dim = dim, .begin = rank() * each, .length = each, .groups = slices_here()};
 }
 
 nn::Shard TensorParallel::vocabulary(int64_t rows) const {
@@ -56,7 +55,7 @@ nn::Shard TensorParallel::vocabulary(int64_t rows) const {
   int parts = sliced() ? slices_.count : size();
   int64_t each = (rows + parts - 1) / parts * (parts / size());
   int64_t begin = std::min(rows, rank() * each), length = std::min(each, rows - begin);
-  return {.begin = begin, .length = length, .padding = each - length};
+  return {.begin = begin, .length = length, .padding = each - length, .groups = slices_here()};
 }
 
 nn::Shard TensorParallel::whole() const {
@@ -70,7 +69,7 @@ nn::Shard TensorParallel::whole_never_summed() const {
 }
 
 nn::Shard TensorParallel::whole_always_summed() const {
-  slices_.check_unused("whole_always_summed");
+  slices_.refuse("whole_always_summed");
   nn::Shard shard = whole();
   shard.partial = shard.replicated;
   return shard;
@@ -101,8 +100,8 @@ int64_t TensorParallel::first_row(int64_t mine) const {
 
 Tensor TensorParallel::enter(const Tensor& x) const {
   if (undivided()) return x;
-  auto rule = [tp = *this, dtype = x.dtype()](const Tensor& dy, autograd::Into& into) {
-    return Tensors{rounded(tp.over_ranks(dy), dtype, into)};
+  auto rule = [tp = *this, dtype = x.dtype()](Tensor dy, autograd::Into& into) {
+    return Tensors{rounded(tp.over_ranks(std::move(dy)), dtype, into)};
   };
   Tensor y = record("enter", sequence_ ? gathered(x) : x.detach(), {x}, autograd::Rule(rule));
   if (sliced()) collect_gradient(y, slices_.gradient(y, slices_here()));
@@ -118,7 +117,7 @@ Tensor TensorParallel::through(const Tensor& x,
 }
 
 Tensor TensorParallel::leave(Tensor x) const {
-  slices_.check_unused("leave");
+  slices_.refuse("leave");
   DType dtype = x.dtype(), sums = dtype_of_sums(dtype);
   if (size() > 1 && sums != dtype) x = cast(x, sums);
   return leave_parts(std::move(x), {}, dtype);
@@ -181,13 +180,14 @@ Tensor TensorParallel::gather_rows(const Tensor& x) const {
                 [tp = *this](const Tensor& dy) { return Tensors{tp.mine(dy)}; });
 }
 
-Tensor TensorParallel::over_ranks(const Tensor& parts) const {
+Tensor TensorParallel::over_ranks(Tensor parts) const {
   if (sequence_) return sum_scattered(parts);
   if (size() == 1) return parts;
-  Tensor y = tp_->empty(parts.shape(), parts.dtype());
-  copy_(y, parts.detach());
-  tp_->all_reduce(y).wait();
-  return y;
+  bool own = parts.exclusive();
+  Tensor sums = own ? std::move(parts) : tp_->empty(parts.shape(), parts.dtype());
+  if (!own) copy_(sums, parts);
+  tp_->all_reduce(sums).wait();
+  return sums;
 }
 
 // Joins rows. Outside, ranks have [samples][share] of all rows [samples][ranks][share]; collectives

@@ -96,7 +96,7 @@ class TensorParallel {
 
  private:
   Tensor leave_parts(Tensor parts, const Tensor& bias, DType dtype) const;
-  Tensor over_ranks(const Tensor& parts) const;
+  Tensor over_ranks(Tensor parts) const;
   Tensor joined(const Tensor& x) const;
   Tensor gathered(const Tensor& x) const;
   Tensor sum_scattered(const Tensor& x) const;

@@ -212,7 +212,7 @@ TEST(RowsAlike, FewRowsHaveTheBitsOfMany) {
   }
 }
 
-// As ranks have them of split weights.
+// As ranks have them of split weights. (Tiles of AMX have another way for few columns of f32.)
 TEST(RowsAlike, FewColumnsHaveTheBitsOfMany) {
   autograd::RowsAlike scope(true);
   for (DType dtype : {f32, bf16, f16, f64}) {

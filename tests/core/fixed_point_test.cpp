@@ -132,13 +132,16 @@ Tensor product_of_many(Backend& on, const Tensor& a, const Tensor& b) {
 }
 
 // Whole and cut tiles, one pass and several, slices beside each other or added up: the bits of a
-// product that is rounded afterwards, not finite and too large ones too.
+// product of many rows and columns that is rounded afterwards, not finite and too large ones too.
 TEST_P(FixedPointKernels, ProductsAreRoundedAsTheirSumsAre) {
   FixedPoint f{0x1p-20, 0x1p10};
   for (auto [slices, m, k, n] : {std::tuple{1, 64, 384, 96},
                                  {1, 70, 33, 45},
                                  {1, 33, 800, 64},
                                  {1, 1, 40, 33},
+                                 {1, 5, 800, 64},
+                                 {1, 64, 800, 5},
+                                 {2, 1, 800, 33},
                                  {3, 40, 64, 32},
                                  {4, 200, 96, 170},
                                  {2, 40, 500, 48},
@@ -147,17 +150,15 @@ TEST_P(FixedPointKernels, ProductsAreRoundedAsTheirSumsAre) {
       for (Write write : {Write::set, Write::add}) {
         SCOPED_TRACE(testing::Message()
                      << slices << ' ' << m << ' ' << k << ' ' << n << ' ' << c_has);
-        Tensor a = randn({slices, k, m}, dtype, 1).transpose(1, 2),
-               y = randn({slices, k, n}, dtype, 2);
+        Tensor a = randn({slices, k, m}, dtype, 1).transpose(1, 2);
+        Tensor y = c_has == beside ? randn({slices, n, k}, dtype, 2).transpose(1, 2)
+                                   : randn({slices, k, n}, dtype, 2);
         if (m > 1) fill_(a.narrow(1, m / 2, 1).narrow(2, k / 2, 1), NAN);
         if (m > 1) fill_(a.narrow(1, m - 1, 1), 3e4);
         Shape shape{slices, m, n};
         Tensor old = randn({c_has == added ? 1 : slices, m, n}, f64, 3);
-        Tensor expected = clone(old), products = empty(shape, sums, cpu);
-        b.matmul({a, y, products});
-        bool tiles = std::get<0>(GetParam()) == "amx" && dtype == f32 && k >= 16;
-        if (tiles) products = product_of_many(b, a, y);
-        b.accumulate_fixed(products, f, expected, write);
+        Tensor expected = clone(old);
+        b.accumulate_fixed(product_of_many(b, a, y), f, expected, write);
         Tensors got = on_any_threads([&] {
           Tensor c = c_has == beside ? clone(old.transpose(0, 1)).transpose(0, 1) : clone(old);
           b.matmul({.a = a, .b = y, .c = c.expand(shape), .write = write, .rounding = &f});

@@ -197,13 +197,15 @@ template <class T, class C> void row_products(const Matmul& p, int64_t batches) 
   }
 }
 
-template <class T, class C> void products(const Matmul& p) {
+/// The ways to multiply: one row has a way of its own.
+enum class Way { any, of_many };
+
+template <class T, class C> void products(const Matmul& p, Way way = Way::any) {
   using A = Accumulator<T>;
   if (p.c.numel() == 0) return;
   Product<T, C> one = product<T, C>(p, 0);
   int64_t batches = p.c.numel() / (one.m * one.n);
-  // (One element may be a part of more: it goes the way of many rows.)
-  if (one.m == 1 && one.n > 1 && one.b.inner == 1) return row_products<T, C>(p, batches);
+  if (way == Way::any && one.m == 1 && one.b.inner == 1) return row_products<T, C>(p, batches);
   int64_t threads =
       fn::min<int64_t>(threads_here(), batches * one.m * one.n * one.k / work_of_a_thread + 1);
   bool whole = batches % threads == 0 || batches >= 4 * threads;
@@ -235,7 +237,12 @@ template <class T, class C> void products(const Matmul& p) {
 }  // namespace
 
 void Cpu::matmul(const Matmul& p) {
-  if (takes_steps(p) || p.rounding) return matmul_in_steps(*this, p);
+  if (p.rounding)
+    return round_product(*this, p, [](const Matmul& parts) {
+      visit_float(parts.a.dtype(),
+                  [&]<class T>() { products<T, Accumulator<T>>(parts, Way::of_many); });
+    });
+  if (takes_steps(p)) return matmul_in_steps(*this, p);
   visit_float(p.a.dtype(), [&]<class T>() {
     if (p.c.dtype() == p.a.dtype()) products<T, T>(p);
     else products<T, Accumulator<T>>(p);

@@ -23,7 +23,7 @@ class ExactGradients::View : public autograd::GradientView {
   Sums offer(const autograd::Node& n) override {
     Sums s = GradientView::offer(n);
     if (!cuts_samples(n) || (p_.shard.partial && !cuts_chains(n))) return {};  // see collect()
-    s.grid = grid_, s.terms = terms(n), s.apart = p_.shard.apart;
+    s.grid = grid_, s.terms = terms(n), s.groups = p_.shard.groups;
     return s;
   }
 

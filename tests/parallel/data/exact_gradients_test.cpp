@@ -57,6 +57,20 @@ TEST(ExactGradients, SamplesAtOnceAreThoseApart) {
   }
 }
 
+// Terms are of rows: a product's input is no such sum, though it is a parameter.
+TEST(ExactGradients, AParameterMayBeTheInputOfAProduct) {
+  Weight w({.chains = 4});
+  Tensor v = filled({10, 32}, 2, f32), dy = filled({32, 10}, 3, f32);
+  auto use = [&] { backward(linear(w.p.value, v), dy.detach()); };
+  use();
+  Tensor whole = matmul(dy, v), expected = zeros({32, 32}, f64, cpu);
+  backend(cpu).accumulate_fixed(whole, FixedPoint{0x1p-40, 64}, expected, Write::set);
+  EXPECT_EQ(values(w.sums), values(expected));
+  autograd::SamplesAtOnce scope(2);
+  v = filled({10, 32}, 2, f32);
+  expect_config_error(use, {"used by 32 rows of 2 samples"});
+}
+
 TEST(ExactGradients, AWeightIsUsedAtMostEightTimesInAPass) {
   Weight w;
   auto use = [&](int times) {

@@ -277,6 +277,15 @@ TEST(Bitwise, WideSlicesOnAnyMesh) {
     }
 }
 
+/// A rank's share of a weight has few rows or columns, and terms more rows than tiles take at once.
+TEST(Bitwise, FewFeaturesOfManyRows) {
+  for (DType dtype : {f32, bf16}) {
+    auto o = bitwise_options({1, 1, 4});
+    o.steps = 2, o.step.tp_slices = 4, o.step.dtype = dtype;
+    EXPECT_EQ((difference<RowNet<512, Block>>(o)), "") << name(dtype);
+  }
+}
+
 TEST_F(BitwiseRows, OffloadedWeights) {
   for (int64_t micro : {1, 4})
     for (const std::string& directory : {std::string(), testing::TempDir()}) {

@@ -106,6 +106,8 @@ TEST(Slices, SumsTheyCannotMakeAreRefused) {
                       {"bitwise with tp-slices=2: mul sums features", "Take --tp 1"});
   expect_config_error(back([&](auto& y) { return linear(y, w) + linear(y, w) + linear(y, w); }),
                       {"linear is use 3 of what one `enter` returns; expected at most 2"});
+  expect_config_error(back([&](auto& y) { return linear(w, y); }),  // a sum over rows
+                      {"bitwise with tp-slices=2: linear sums features"});
   expect_config_error([&] { tp.leave(x); }, {"bitwise with tp-slices=2: leave sums features"});
   expect_error(back([&](auto& y) {
                  return linear(y, zeros({3, 4}, f32, cpu));
