@@ -49,6 +49,9 @@ void DataParallel::build(nn::Module& model, std::vector<nn::Layers>& chunks) {
   for (auto& l : layouts) add_bucket(l);
   if (layered)
     for (auto& chunk : chunks) gathered_.surround(chunk);
+  else if (model_.cuts(false))
+    for (auto& chunk : chunks) gathered_.await(chunk);
+  layered_ = !chunks.empty();
 }
 
 void DataParallel::add_bucket(const BucketLayout& layout) {
@@ -91,6 +94,7 @@ void DataParallel::begin(int64_t micros, Watch watch, double scale) {
 }
 
 void DataParallel::finish() {
+  await_weights();  // also those that no layer has used
   sums_.finish();
   if (model_.options.zero == Zero::parameters) gathered_.end_step();
   split_.sum_parts();
@@ -107,9 +111,15 @@ void DataParallel::finish() {
 
 void DataParallel::publish() {
   if (model_.options.zero != Zero::optimizer && model_.options.zero != Zero::gradients) return;
-  std::vector<Work> gathers;
-  for (auto& b : model_.trained()) gathers.push_back(model_.dp.all_gather(b->my_weight, b->weight));
-  for (auto& g : gathers) g.wait();
+  await_weights();
+  auto trained = model_.trained();
+  for (size_t i = trained.size(); i-- > 0;)  // first what the first layers use
+    trained[i]->gathering = model_.dp.all_gather(trained[i]->my_weight, trained[i]->weight);
+  if (!layered_) await_weights();
+}
+
+void DataParallel::await_weights() const {
+  for (auto& b : model_.trained()) b->gathering.wait();
 }
 
 int64_t DataParallel::parameter_count(Count which) const {
@@ -120,7 +130,9 @@ int64_t DataParallel::parameter_count(Count which) const {
 }
 
 std::shared_ptr<void> DataParallel::gather_all() const {
-  return model_.options.zero == Zero::parameters ? gathered_.hold_all() : nullptr;
+  if (model_.options.zero == Zero::parameters) return gathered_.hold_all();
+  await_weights();
+  return nullptr;
 }
 
 }  // namespace triax::parallel

@@ -50,7 +50,11 @@ class DataParallel {
   /// ends of the pipeline. Throws Error 78 where a pass had to use a parameter. Collective.
   void finish();
   /// Gathers, after the optimizer's step, the weights that other ranks have updated. Collective.
+  /// With layers it does not wait: each layer's `run` does, while those of later layers are
+  /// gathered.
   void publish();
+  /// Waits for what publish() gathers: before weights are read elsewhere than in layers.
+  void await_weights() const;
 
   using Norm = GradientNorm::Norm;
   /// Returns the whole model's gradient norm, after finish(). Collective, alike on all ranks.
@@ -99,6 +103,7 @@ class DataParallel {
   SplitGradients split_{model_};
   GradientNorm norm_{model_};
   UpdateSlots slots_;
+  bool layered_ = false;  // layers wait for their weights
 };
 
 }  // namespace triax::parallel

@@ -177,14 +177,16 @@ double StepTimes::over_replicas(const MeshShape& m, int64_t calls, double bytes)
   return hardware_.seconds(ring(calls, bytes, m.dp), m.dp, m.tp);
 }
 
-double StepTimes::after_backward(const StepOptions& o, const Slot& s, double hidden) const {
+double StepTimes::after_backward(const StepOptions& o, const Slot& s, double hidden,
+                                 double forward) const {
   double trained = double(s.parameters.trained), sent = double(size_of(o.reduce_dtype)), rest = 0;
   if (o.zero <= Zero::optimizer)
     rest = over_replicas(o.mesh, trained > 0, (o.zero == Zero::off ? 2 : 1) * sent * trained);
   rest = std::max(0., rest - hidden);
-  if (o.zero == Zero::optimizer || o.zero == Zero::gradients)
-    rest += over_replicas(o.mesh, trained > 0, double(size_of(o.dtype)) * trained);
-  return rest;
+  if (o.zero != Zero::optimizer && o.zero != Zero::gradients) return rest;
+  // Weights are gathered behind the next forward, but for the first layer's.
+  double gathers = over_replicas(o.mesh, trained > 0, double(size_of(o.dtype)) * trained);
+  return rest + std::max(gathers / double(std::max<int64_t>(1, s.layers)), gathers - forward);
 }
 
 StepTime StepTimes::operator()(const StepOptions& o) {
@@ -212,8 +214,11 @@ StepTime StepTimes::operator()(const StepOptions& o) {
     t.update = std::max(t.update, own * update_bytes(o.dtype) / (h.bandwidth * h.update));
   }
   double last = 0;
-  for (const Slot& s : all)
-    last = std::max(last, after_backward(o, s, behind ? slow - (s.total() + hop) / 3 : 0));
+  for (const Slot& s : all) {
+    double forward = (s.total() + hop) / 3;
+    last = std::max(
+        last, behind ? after_backward(o, s, slow - forward, forward) : after_backward(o, s, 0, 0));
+  }
   t.compute = micros * each.compute;
   t.tensor = micros * each.tensor;
   t.handover = micros * hop;

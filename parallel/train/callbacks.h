@@ -29,6 +29,7 @@ enum class On { all, first };
 class CallbackList {
  public:
   void add(Callbacks c, On where) { all_.push_back({std::move(c), where}); }
+  bool any() const { return !all_.empty(); }
   /// Calls the member of each, named `name`. An error says after which step it came.
   template <class Member, class... Args>
   void call(Trainer& trainer, int64_t step, std::string_view name, Member member,

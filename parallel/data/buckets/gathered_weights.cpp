@@ -29,8 +29,9 @@ void GatheredWeights::release(Bucket& b) const {
   if (--b.users == 0) b.weight.storage()->release();
 }
 
-void GatheredWeights::surround(nn::Layers& chunk) {
-  std::vector<std::vector<Bucket*>> units;
+/// Returns the buckets that each layer uses.
+std::vector<GatheredWeights::Unit> GatheredWeights::units_of(const nn::Layers& chunk) const {
+  std::vector<Unit> units;
   for (auto& layer : chunk) {
     auto& unit = units.emplace_back();
     for (auto* m : layer.uses)
@@ -39,6 +40,20 @@ void GatheredWeights::surround(nn::Layers& chunk) {
         if (std::find(unit.begin(), unit.end(), b) == unit.end()) unit.push_back(b);
       }
   }
+  return units;
+}
+
+void GatheredWeights::await(nn::Layers& chunk) const {
+  auto units = units_of(chunk);
+  for (size_t i = 0; i < chunk.size(); ++i)
+    chunk[i].run = [unit = units[i], run = chunk[i].run](const Tensor& x, const nn::Batch& batch) {
+      for (auto* b : unit) b->gathering.wait();
+      return run(x, batch);
+    };
+}
+
+void GatheredWeights::surround(nn::Layers& chunk) {
+  auto units = units_of(chunk);
   bool ahead = m_.options.prefetch == DataParallelOptions::Prefetch::next;
   auto acquire_unit = [this, units, ahead](size_t i, int direction) {
     for (auto* b : units[i]) acquire(*b);

@@ -10,6 +10,7 @@ void Step::with_average(const std::function<void()>& f) {
     Tensor weight, trained;
   };
   std::vector<Swapped> swapped;
+  replica_.data().await_weights();
   auto slots = replica_.data().slots();
   for (auto& s : optimizer_->state()) {
     if (s.kind != std::string_view("average")) continue;
@@ -29,6 +30,7 @@ void Step::with_average(const std::function<void()>& f) {
     put_back();
     throw;
   }
+  replica_.data().await_weights();
   put_back();
   replica_.data().publish();
 }

@@ -69,6 +69,7 @@ void Step::queue(const StepInput& input) {
   backend(decision_).decide_step(request_, totals_, decision_);
   optimizer_->step(decision_);
   replica_.data().publish();
+  if (options_.graph) replica_.data().await_weights();  // a graph ends with all that it began
   replica_.update_buffers(decision_);
 }
 

@@ -128,6 +128,45 @@ TEST(OverlapTest, AStepTakesTheLargerOfComputeAndLink) {
     }
 }
 
+// -- ZeRO-1 and 2 gather new weights while the next forward runs.
+
+double time_of_publishing(Zero zero, const Pace& pace) {
+  double time = 0;
+  run_linked_ranks(2, {.bandwidth = bytes_of(zero) / pace.link}, [&](Communicator& world) {
+    Mesh mesh(world, {.dp = 2});
+    SlowModel model(layers, {.forward = pace.compute}, elements);
+    std::vector<nn::Layers> chunks{model.layers()};
+    DataParallel data(model, chunks, mesh, {.zero = zero, .buckets = {.first = 1, .other = 1}});
+    for (auto& slot : data.slots()) fill_(slot.weight, 7);  // as an update does
+    world.barrier();
+    double mine = seconds([&] {
+      data.publish();
+      Tensor x;
+      for (auto& layer : chunks[0]) x = layer.run(x, {});
+    });
+    data.await_weights();
+    for (auto* p : model.parameters())
+      for (double w : values(p->value)) ASSERT_EQ(w, 7) << p->name;
+    if (world.rank() == 0) time = mine;
+  });
+  return time;
+}
+
+// Nothing is beside the gathering of the first layer's weights, nor beside the last one's work.
+TEST(OverlapTest, NewWeightsAreGatheredBesideTheNextForward) {
+  for (Zero zero : {Zero::optimizer, Zero::gradients})
+    for (auto& pace : {Pace{0.02, 0.02}, Pace{0.03, 0.015}, Pace{0.015, 0.03}}) {
+      double larger = std::max(pace.compute, pace.link), other = std::min(pace.compute, pace.link);
+      double expected = layers * larger + other, sum = layers * (larger + other);
+      double most = (expected + sum) / 2;
+      double got = least(most, [&] { return time_of_publishing(zero, pace); });
+      SCOPED_TRACE(fmt::format("ZeRO {}, a layer {} s, its weights {} s: {} s", int(zero),
+                               pace.compute, pace.link, got));
+      EXPECT_GE(got, expected * 0.98);
+      EXPECT_LE(got, most);
+    }
+}
+
 // -- ZeRO-3 gathers the weights of the next layer while one is at work.
 
 struct Gathering {
