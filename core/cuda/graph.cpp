@@ -62,7 +62,10 @@ class StepGraph final : public Graph {
     exec_.reset(exec);
     blocks_ = c.pool()->set_aside();
   }
-  ~StepGraph() override { cudaStreamSynchronize(context(index_).stream()); }  // it may be running
+  /// It may be running. While an exception unwinds it may also wait for ranks that never come.
+  ~StepGraph() override {
+    if (!std::uncaught_exceptions()) cudaStreamSynchronize(context(index_).stream());
+  }
 
   void launch(int64_t rows) override {
     copy_(shift_, from_host(std::vector<int64_t>{rows}, {1}, cpu));

@@ -66,7 +66,7 @@ class Communicator {
     int color, key;
   };
   std::unique_ptr<Communicator> split(const std::function<Seat(int rank)>& seat_of,
-                                      std::string name, Traffic traffic = Traffic::sums,
+                                      std::string name, Traffic traffic = {},
                                       Place place = Place::here());
 
   /// Returns the device of the tensors that this transport moves best; below, the memory there in

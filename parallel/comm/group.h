@@ -7,16 +7,20 @@
 
 namespace triax::parallel {
 
-/// What a communicator carries. On a GPU a transfer holds a part of it until its peers come: more
-/// for the sums of large tensors than for messages between two ranks.
-enum class Traffic { sums, messages };
+/// What a communicator carries. On a GPU a transfer holds processors until its peers come. All
+/// groups of a rank have to fit beside each other: world, those of a mesh and statistics take 1/8
+/// each, the channels of a pipeline 1/4 together.
+struct Traffic {
+  int part = 8;           ///< of a GPU's processors, 1/part at most
+  bool messages = false;  ///< between its two ranks, which may begin them in different orders
+};
 
 /// The ranks that form a communicator, and its name in messages.
 struct Group {
   std::string name = "world";
   std::vector<int> members;  ///< world ranks, by rank in this group
   int rank = 0;              ///< of this rank
-  Traffic traffic = Traffic::sums;
+  Traffic traffic = {};
   /// Seconds that an operation may wait for its peers, while this process is not suspended, before
   /// it is Error 72. Default: the environment variable TRIAX_TIMEOUT, else ten minutes.
   double time_limit = default_time_limit();

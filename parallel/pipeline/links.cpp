@@ -36,7 +36,9 @@ std::vector<Round> rounds_of(const PipelineShape& shape) {
 }  // namespace
 
 Links::Links(Communicator& stages, const PipelineShape& shape) : shape_(shape) {
-  for (const Round& round : rounds_of(shape))
+  auto rounds = rounds_of(shape);
+  int channels = std::max(8, 2 * int(rounds.size()));  // at most so many of a stage
+  for (const Round& round : rounds)
     for (auto kind : {Handover::activation, Handover::gradient}) {
       int mine = round[size_t(stages.rank())].link;
       auto comm = stages.split(
@@ -45,7 +47,7 @@ Links::Links(Communicator& stages, const PipelineShape& shape) : shape_(shape) {
             return Communicator::Seat{link >= 0 ? link : shape.virtual_stages() + stage, rank};
           },
           fmt::format("link {} {}", mine, kind == Handover::activation ? "up" : "down"),
-          Traffic::messages);
+          {.part = 4 * channels, .messages = true});
       if (mine >= 0) channels_[{mine, kind}] = std::move(comm);
     }
 }

@@ -157,6 +157,14 @@ part_nccl() {
   meshes cuda nccl $(($(gpus) >= 4 ? 4 : 2))
 }
 
+# Check by check (multi.json): what has passed is not run again.
+part_multi() {
+  needs_gpus 2
+  needs_program minigpt
+  needs_mpirun ""
+  with_libraries "$python" tests/examples/meshes/multi_gpu.py "$build/bin/minigpt" "$text" "$out" "$(gpus)"
+}
+
 part_peers() {
   needs_gpus 2
   needs_program test_on_gpu

@@ -28,6 +28,17 @@ class Point {
   double at_ = 0;
 };
 
+/// A place in the memory of a device, for other processes of this host; null: process 0.
+struct Where {
+  int process = 0, file = 0;
+  size_t bytes = 0, offset = 0;
+};
+Where where_is(const void* data);
+/// Returns the address of such a place here.
+void* address_of(const Where& where);
+/// Opens a file that another process, or this one, has open; -1 if it is gone.
+int open_in_process(int process, int file);
+
 /// Memory of one device, protected while nothing runs.
 class Memory {
  public:
@@ -39,11 +50,14 @@ class Memory {
   bool free(void* data);         ///< false if it is no block of this device
   size_t unused() const;
   bool holds(const void* data) const;
-  void protect(int how);  ///< as mprotect has it
+  Where where(const void* data) const;
+  void* address(const Where& where) const;  ///< null if it is elsewhere
+  void protect(int how);                    ///< as mprotect has it
 
  private:
   char* base_;
   size_t bytes_;
+  int file_;
   mutable std::mutex mutex_;
   std::map<size_t, size_t> used_;  // begin -> bytes
 };

@@ -1,6 +1,10 @@
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <map>
+#include <string>
 
 #include "tests/gpu_on_cpu/device.h"
 
@@ -17,12 +21,56 @@ bool open = false;
 
 }  // namespace
 
-Memory::Memory(size_t bytes) : bytes_((bytes + page - 1) / page * page) {
-  void* at = mmap(nullptr, bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+Memory::Memory(size_t bytes)
+    : bytes_((bytes + page - 1) / page * page), file_(memfd_create("gpu", MFD_CLOEXEC)) {
+  if (file_ < 0 || ftruncate(file_, off_t(bytes_)) != 0) std::abort();
+  void* at = mmap(nullptr, bytes_, PROT_NONE, MAP_SHARED | MAP_NORESERVE, file_, 0);
   if (at == MAP_FAILED) std::abort();
   base_ = static_cast<char*>(at);
 }
-Memory::~Memory() { munmap(base_, bytes_); }
+Memory::~Memory() {
+  munmap(base_, bytes_);
+  close(file_);
+}
+
+Where Memory::where(const void* data) const {
+  return {getpid(), file_, bytes_, size_t(static_cast<const char*>(data) - base_)};
+}
+
+void* Memory::address(const Where& where) const {
+  return where.process == getpid() && where.file == file_ ? base_ + where.offset : nullptr;
+}
+
+Where where_is(const void* data) {
+  for (auto& memory : memories())
+    if (memory->holds(data)) return memory->where(data);
+  if (data) std::abort();  // NCCL moves tensors of GPUs alone
+  return {};
+}
+
+void* address_of(const Where& where) {
+  static std::mutex mutex;
+  static auto& mapped = *new std::map<std::pair<int, int>, char*>;
+  if (where.process == 0) return nullptr;
+  for (auto& memory : memories())
+    if (void* own = memory->address(where)) return own;
+  std::lock_guard guard(mutex);
+  char*& base = mapped[{where.process, where.file}];
+  if (!base) {
+    int file = open_in_process(where.process, where.file);
+    void* at =
+        mmap(nullptr, where.bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
+    if (at == MAP_FAILED) return nullptr;  // the process is gone
+    base = static_cast<char*>(at);
+    close(file);
+  }
+  return base + where.offset;
+}
+
+int open_in_process(int process, int file) {
+  std::string path = "/proc/" + std::to_string(process) + "/fd/" + std::to_string(file);
+  return ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+}
 
 void* Memory::allocate(size_t bytes) {
   bytes = (bytes + alignment - 1) / alignment * alignment;

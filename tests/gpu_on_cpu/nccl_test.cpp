@@ -139,25 +139,37 @@ TEST(NcclComm, CommunicatorsGoOnSideBySide) {
   });
 }
 
-/// Transfers hold processors while they wait for their peers, and start in no order: all groups of
-/// a rank fit beside each other. (With 32 each, as NCCL takes, the fifth never starts.)
+/// From here on the library does something else.
+void behave_together(Communicator& world, const nccl::Behaviour& b) {
+  world.barrier();
+  if (world.rank() == 0) nccl::behave(b);
+  world.barrier();
+}
+
+/// Transfers hold processors while they wait for their peers, and start in no order: those of all
+/// groups of a rank start beside each other.
 TEST(NcclComm, TransfersOfAllGroupsFitBesideEachOther) {
   constexpr int sums = 6, all = sums + 8;
   run({}, [](Communicator& world) {
     std::vector<std::unique_ptr<Communicator>> groups;
     for (int i = 0; i < all; ++i)
-      groups.push_back(
-          world.split(together, "group", i < sums ? Traffic::sums : Traffic::messages));
+      groups.push_back(world.split(together, "group",
+                                   i < sums ? Traffic{} : Traffic{.part = 32, .messages = true}));
+    (void)zeros({1}, f32, world.device()).to_host<float>();
+    behave_together(world, {.hang = true});
     Tensors x;
     std::vector<Work> works;
     for (int i = 0; i < all; ++i) x.push_back(full({10}, world.rank() + i, f32, world.device()));
-    for (int n = 0; n < all; ++n) {
-      int i = world.rank() == 0 ? n : all - 1 - n, peer = 1 - world.rank();
+    for (int i = 0; i < all; ++i) {
       auto at = size_t(i);
       if (i < sums) works.push_back(groups[at]->all_reduce(x[at]));
-      else if (i % 2 == world.rank()) works.push_back(groups[at]->send(x[at], peer));
-      else works.push_back(groups[at]->recv(x[at], peer));
+      else if (i % 2 == world.rank()) works.push_back(groups[at]->send(x[at], 1 - world.rank()));
+      else works.push_back(groups[at]->recv(x[at], 1 - world.rank()));
     }
+    for (int i = 0; i < 500 && nccl::holding() < 2 * all; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(nccl::holding(), 2 * all);
+    behave_together(world, {});
     for (auto& w : works) w.wait();
     for (int i = 0; i < all; ++i)
       EXPECT_EQ(x[size_t(i)].to_host<float>()[9], i < sums ? 2 * i + 1 : i + i % 2) << i;
@@ -196,13 +208,6 @@ TEST(NcclComm, RanksLaunchInOneOrder) {
   EXPECT_STREQ(std::getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "32");
 }
 
-/// From here on the library does something else.
-void behave_together(Communicator& world, const nccl::Behaviour& b) {
-  world.barrier();
-  if (world.rank() == 0) nccl::behave(b);
-  world.barrier();
-}
-
 TEST(NcclComm, AStuckTransferIsNamedAndAborted) {
   std::vector<Error> lost;
   auto stuck = [&] {
@@ -220,7 +225,7 @@ TEST(NcclComm, AStuckTransferIsNamedAndAborted) {
   };
   expect_error(stuck,
                {"all_reduce(sum, f32[4])", "no progress in group part {0, 1} for 0.2 s",
-                "seen by rank ", "at its call 3 there",
+                "seen by rank ", "at its call 2 there",
                 "tests/gpu_on_cpu/nccl_test.cpp:", "--comm mpi compares", "TRIAX_TIMEOUT"},
                Exit::peer_lost);
   ASSERT_EQ(lost.size(), 2u);
@@ -286,6 +291,83 @@ TEST(NcclComm, AnErrorWithTransfersInFlightAbortsThem) {
   EXPECT_TRUE(lost.empty());
   EXPECT_EQ(nccl::alive(), 0);
   EXPECT_GE(nccl::aborted(), 1);
+}
+
+/// One group's transfer stands behind another's, which never ends: the one that is ended first
+/// would wait for the other.
+TEST(NcclComm, AnErrorEndsAllGroupsAtOnce) {
+  auto began = std::chrono::steady_clock::now();
+  auto failing = [] {
+    run({}, [](Communicator& world) {
+      auto dp = world.split(together, "dp"), tp = world.split(together, "tp");
+      Tensor x = zeros({1000}, f32, world.device());
+      (void)x.to_host<float>();
+      world.barrier();
+      if (world.rank() == 1) return;
+      dp->all_reduce(x).wait();  // rank 1 never comes
+      Work w = tp->all_reduce(x);
+      fail(Exit::io, "in step 5");
+    });
+  };
+  expect_error(failing, {"in step 5"}, Exit::io);
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
+  EXPECT_EQ(nccl::alive(), 0);
+}
+
+/// With nothing in flight, an error that all ranks have alike leaves the other groups usable.
+TEST(NcclComm, AnErrorWithNothingInFlightEndsItsGroupsAlone) {
+  run({}, [](Communicator& world) {
+    Tensor x = full({10}, 1, f32, world.device());
+    auto refuse = [&] {
+      auto part = world.split(together, "part");
+      part->all_reduce(x).wait();
+      (void)x.to_host<float>();
+      world.barrier();
+      fail(Exit::config, "refused");
+    };
+    expect_config_error(refuse, {"refused"});
+    world.all_reduce(x).wait();
+    EXPECT_EQ(x.to_host<float>()[0], 4);
+  });
+}
+
+/// The thread that watches stands in a call of CUDA: another one says so.
+TEST(NcclComm, ADriverThatDoesNotAnswerIsReported) {
+  std::vector<Error> lost;
+  run({.time_limit = 0.3, .lost = &lost}, [&](Communicator& world) {
+    Tensor x = zeros({4}, f32, world.device());
+    (void)x.to_host<float>();
+    std::unique_lock<std::mutex> driver;
+    if (world.rank() == 0) driver = gpu_on_cpu::hold_driver();
+    world.barrier();
+    world.all_reduce(x).wait();
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    world.barrier();
+  });
+  ASSERT_EQ(lost.size(), 2u);
+  for (const Error& e : lost) {
+    EXPECT_EQ(e.code(), Exit::peer_lost);
+    EXPECT_NE(std::string(e.what()).find("the GPU's driver has not answered for 0.3 s"),
+              std::string::npos)
+        << e.what();
+  }
+}
+
+TEST(NcclComm, BuffersThatDoNotFitAreOutOfMemory) {
+  auto full = [] {
+    run({}, [](Communicator& world) {
+      Tensor x = zeros({4}, f32, world.device());
+      (void)x.to_host<float>();
+      Gate gate(world.device());
+      Work w = world.all_reduce(x);
+      behave_together(world, {.fails = ncclUnhandledCudaError,
+                              .last_error = "Failed to CUDA calloc: out of memory"});
+      while (!w.done()) std::this_thread::yield();
+    });
+  };
+  expect_error(full, {"all_reduce(sum, f32[4])", "out of memory", "no longer fit", "--micro-batch"},
+               Exit::memory);
+  nccl::behave({});
 }
 
 TEST(NcclComm, RanksThatShareAGpuAreRefusedBeforeNcclIsAsked) {

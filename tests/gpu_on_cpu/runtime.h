@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <mutex>
 #include <vector>
 
 /// A GPU made of CPU threads, for tests: definitions of the functions of the CUDA runtime that
@@ -33,6 +34,9 @@ void configure(const Options& options);
 void enqueue(cudaStream_t stream, std::function<void()> work);
 /// Is the stream being captured?
 bool capturing(cudaStream_t stream);
+
+/// As long as one lives, whoever asks for an event waits, as for a lock of the driver.
+std::unique_lock<std::mutex> hold_driver();
 
 /// Calls so far, of all threads, to show what a steady step does not do.
 struct Calls {

@@ -36,6 +36,11 @@ void enqueue(cudaStream_t stream, std::function<void()> work) {
 
 bool capturing(cudaStream_t stream) { return stream->capture() != nullptr; }
 
+std::unique_lock<std::mutex> hold_driver() {
+  static std::mutex driver;
+  return std::unique_lock(driver);
+}
+
 }  // namespace triax::gpu_on_cpu
 
 /// Kernels of launch.h.
@@ -202,6 +207,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (thread_captures()) return refuse_while_captured();
+  { auto free = hold_driver(); }
   std::lock_guard guard(event->mutex);
   if (event->captured_in) return invalidate(cudaErrorCapturedEvent);
   return !event->point || event->point->reached() ? cudaSuccess : remember(cudaErrorNotReady);

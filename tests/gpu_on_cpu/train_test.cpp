@@ -208,11 +208,26 @@ TEST(TrainOnGpuDeathTest, SchedulesInProcessesOfTheirOwn) {
   for (const char* schedule : {"1f1b", "zb-h1"}) expect_equal_alone(schedule, 9);
   for (int micros : {4, 15}) expect_equal_alone("zb-2p", micros);
   for (const char* schedule : {"zb-v", "dualpipev"}) expect_equal_alone(schedule, 16);
-  // With NCCL's order of launches these hang: a send that is not taken holds up all later calls.
+  // These hang in NCCL's order of launches (the next test).
   for (int micros : {5, 9}) expect_equal_alone("interleaved", micros);
   for (int micros : {7, 8}) expect_equal_alone("zb-interleaved", micros);
   expect_equal_alone("interleaved", 11, 4);
   expect_equal_alone("zb-v", 16, 4);
+}
+
+/// A send that is not taken and another one behind it hold up all later calls, of other links too.
+TEST(TrainOnGpuDeathTest, InNcclsOrderOfLaunchesInterleavedStagesHang) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  auto hangs = [] {
+    ::setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 1);
+    ::setenv("TRIAX_TIMEOUT", "3", 1);
+    Job c = config({});
+    c.model.layers = 4;
+    c.step.global_batch = 5;
+    c.share({.pp = 2, .schedule = "interleaved"});
+    train(c, own_gpu, GpuTransport::nccl);
+  };
+  EXPECT_EXIT(hangs(), testing::ExitedWithCode(int(Exit::peer_lost)), "no progress in group link");
 }
 
 /// Without dropout a GPU with whole layers adds residuals inside of products; with tp it cannot.

@@ -75,7 +75,7 @@ class GpuCheckTest(unittest.TestCase):
         self.assertEqual(self.run_parts(), FIRST)
         rows = self.rows()
         self.assertEqual([name for name in rows if rows[name] == "ok"], FIRST)
-        self.assertEqual(list(rows)[len(FIRST):], ["sanitize", "large", "batches", "nccl", "peers"])
+        self.assertEqual(list(rows)[len(FIRST):], ["sanitize", "large", "batches", "nccl", "multi", "peers"])
         self.assertEqual(set(list(rows.values())[len(FIRST):]), {"not shown"})
         self.assertIn("scripts/gpu_check.sh --only sanitize", self.said)
         self.assertTrue(self.called("gpu_meshes.py") and self.called("compare_gpu.py"))

@@ -24,20 +24,19 @@ std::string host_name() {
 /// Returns the fields, each with its end, in the order of read().
 std::string written(const GpuRank& r) {
   std::string text;
-  for (const std::string& field : {r.host, r.gpu, r.nccl, r.obstacle, std::to_string(r.gpus),
-                                   std::to_string(r.cores), std::to_string(r.one_queue)})
+  for (const std::string& field : {r.host, r.gpu, r.nccl, r.obstacle, r.hazard,
+                                   std::to_string(r.gpus), std::to_string(r.cores)})
     text += field + '\0';
   return text;
 }
 
 GpuRank read(std::istream& in) {
   GpuRank r;
-  for (std::string* field : {&r.host, &r.gpu, &r.nccl, &r.obstacle}) std::getline(in, *field, '\0');
-  std::string gpus, cores, one_queue;
-  for (std::string* field : {&gpus, &cores, &one_queue}) std::getline(in, *field, '\0');
+  std::string gpus, cores;
+  for (std::string* field : {&r.host, &r.gpu, &r.nccl, &r.obstacle, &r.hazard, &gpus, &cores})
+    std::getline(in, *field, '\0');
   r.gpus = std::stoi(gpus);
   r.cores = std::stoi(cores);
-  r.one_queue = one_queue == "1";
   return r;
 }
 
@@ -50,12 +49,14 @@ std::string place(const Ranks& ranks, Ranks::const_iterator rank) {
 }  // namespace
 
 GpuRank gpu_rank_of(Device gpu, int cores) {
-  const char* queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
-  GpuRank mine{.host = host_name(),
-               .gpu = gpu_uuid(gpu.index),
-               .gpus = gpu_count(),
-               .cores = cores,
-               .one_queue = queues && std::string_view(queues) == "1"};
+  GpuRank mine{
+      .host = host_name(), .gpu = gpu_uuid(gpu.index), .gpus = gpu_count(), .cores = cores};
+  for (std::string_view set : {"CUDA_DEVICE_MAX_CONNECTIONS=1", "NCCL_LAUNCH_ORDER_IMPLICIT=1"}) {
+    const char* value = std::getenv(std::string(set.substr(0, set.find('='))).c_str());
+    if (value && set.ends_with(fmt::format("={}", value))) mine.hazard = set;
+  }
+  if (const char* most = std::getenv("NCCL_MAX_CTAS"))
+    mine.hazard = fmt::format("NCCL_MAX_CTAS={}", most);
   try {
     mine.nccl = nccl_version();
   } catch (const Error& e) {
@@ -123,9 +124,12 @@ std::string nccl_warnings(const std::vector<GpuRank>& ranks) {
   warn(sees_its_own_alone,
        "sees its own GPU alone: NCCL may fail, or not use NVLink\n"
        "  srun: --gpus-per-node=8 --gpu-bind=none in place of --gpus-per-task.");
-  warn([](auto& r) { return r.one_queue; },
-       "has CUDA_DEVICE_MAX_CONNECTIONS=1: kernels wait for transfers queued before them\n"
-       "  Leave it unset.");
+  auto with = std::ranges::find_if(ranks, [](auto& r) { return !r.hazard.empty(); });
+  if (with != ranks.end())
+    text += fmt::format(
+        "warning: {} has {}: transfers may wait for each other, some schedules for ever\n"
+        "  Leave it unset.\n",
+        place(ranks, with), with->hazard);
   return text;
 }
 

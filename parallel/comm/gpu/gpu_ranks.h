@@ -15,7 +15,7 @@ struct GpuRank {
   std::string obstacle = {};  ///< why this rank cannot use NCCL, with the cure
   int gpus = 0;               ///< visible to its process
   int cores = 0;              ///< of its own
-  bool one_queue = false;     ///< CUDA_DEVICE_MAX_CONNECTIONS=1
+  std::string hazard = {};    ///< a variable and its value that let transfers wait for each other
 };
 
 /// Returns the facts of the calling process and its GPU, which exists.

@@ -1,12 +1,10 @@
 #include "parallel/comm/gpu/nccl_comm.h"
 
-#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 
 #include "core/check.h"
-#include "core/cuda/runtime/status.h"
 #include "parallel/comm/gpu/device_comm.h"
 #include "parallel/comm/gpu/gpu_ranks.h"
 #include "parallel/comm/gpu/nccl_handle.h"
@@ -111,9 +109,10 @@ class NcclComm final : public DeviceComm {
         rank_(std::move(rank)),
         handle_(std::move(handle)) {
     rank_->watchdog.add(handle_);
-    if (group().traffic == Traffic::messages && size() == 2) connect();
+    if (group().traffic.messages && size() == 2) connect();
   }
   ~NcclComm() override {
+    if (std::uncaught_exceptions()) rank_->watchdog.abort_in_flight();
     if (fault()->error) handle_->abort();
     handle_->close();
   }

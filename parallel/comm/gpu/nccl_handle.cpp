@@ -1,6 +1,7 @@
 #include "parallel/comm/gpu/nccl_handle.h"
 
 #include <algorithm>
+#include <bit>
 #include <exception>
 
 #include "core/check.h"
@@ -19,15 +20,15 @@ std::shared_ptr<CUstream_st> urgent_stream() {
   return {stream, [](cudaStream_t s) { cudaStreamDestroy(s); }};
 }
 
-/// Returns how many of the GPU's processors a transfer may hold until its peers come. Those of all
-/// groups of a rank fit beside each other (world, mesh, ends and statistics; up to eight channels
-/// of a pipeline), so none waits for another's peers, in whatever order ranks start them.
-int most_processors(Traffic traffic) {
+/// Returns the bound on a transfer's processors. NCCL takes a power of two for messages, and rounds
+/// up.
+int most_processors(const Traffic& traffic) {
   int device = 0, all = 0;
   cuda::require(cudaGetDevice(&device), "cudaGetDevice");
   cuda::require(cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, device),
                 "cudaDeviceGetAttribute");
-  return std::max(1, all / (traffic == Traffic::messages ? 32 : 8));
+  auto part = unsigned(std::max(1, all / traffic.part));
+  return int(traffic.messages ? std::bit_floor(part) : part);
 }
 
 ncclConfig_t config_of(const Group& group) {
@@ -42,11 +43,19 @@ ncclConfig_t config_of(const Group& group) {
 
 Error nccl_error(ncclResult_t result, const char* call, ncclComm_t comm) {
   bool elsewhere = result == ncclRemoteError || result == ncclSystemError;
-  const char* last = comm ? ncclGetLastError(comm) : nullptr;
+  const char* told = comm ? ncclGetLastError(comm) : nullptr;
+  std::string_view last = told ? told : "";
+  bool full = last.find("out of memory") != last.npos;
   return Error(
-      elsewhere ? Exit::peer_lost : Exit::internal,
-      fmt::format("nccl: {}: {}{}{}\n  NCCL_DEBUG=INFO in the environment says more.", call,
-                  ncclGetErrorString(result), last && *last ? "\n  " : "", last ? last : ""));
+      full        ? Exit::memory
+      : elsewhere ? Exit::peer_lost
+                  : Exit::internal,
+      fmt::format("nccl: {}: {}{}{}\n  {}", call, ncclGetErrorString(result),
+                  last.empty() ? "" : "\n  ", last,
+                  full ? "NCCL's buffers no longer fit on the GPU: 0.2 to 0.5 GB for each group of "
+                         "ranks.\n  Take a smaller --micro-batch, --recompute block or a higher "
+                         "--zero."
+                       : "NCCL_DEBUG=INFO in the environment says more."));
 }
 
 NcclHandle::NcclHandle(Group group, const ncclUniqueId& id)
@@ -124,6 +133,11 @@ ncclResult_t NcclHandle::async_error() {
   return asked == ncclSuccess ? result : asked;
 }
 
+Error NcclHandle::error(ncclResult_t result) {
+  std::lock_guard guard(mutex_);
+  return nccl_error(result, "asynchronous", aborted_ ? nullptr : comm_);
+}
+
 void NcclHandle::abort() noexcept {
   std::lock_guard guard(mutex_);
   if (comm_ && !aborted_.exchange(true)) ncclCommAbort(comm_);
@@ -159,11 +173,13 @@ Error failed(const Error& why, const Group& group, const Call& call) {
 
 NcclWatchdog::NcclWatchdog(int device, std::function<void(const Error&)> lost)
     : lost_(std::move(lost)),
-      thread_([this, device](const std::stop_token& over) { run(device, over); }) {}
+      thread_([this, device](const std::stop_token& over) { run(device, over); }),
+      second_([this](const std::stop_token& over) { report_silence(over); }) {}
 
 void NcclWatchdog::add(std::weak_ptr<NcclHandle> comm) {
   std::lock_guard guard(mutex_);
   std::erase_if(comms_, [](auto& c) { return c.expired(); });
+  if (auto one = comm.lock()) time_limit_ = std::max(time_limit_.load(), one->group().time_limit);
   comms_.push_back(std::move(comm));
 }
 
@@ -191,7 +207,9 @@ void NcclWatchdog::run(int device, const std::stop_token& over) {
     while (!over.stop_requested() && !ended_) {
       if (queues_.empty()) changed_.wait(lock, over, [&] { return !queues_.empty(); });
       else changed_.wait_for(lock, over, between_looks, [] { return false; });
+      asked_ = clock_.seconds();
       for (auto& queue : queues_) retire(queue);
+      asked_ = 0;
       std::erase_if(queues_, [](auto& queue) { return queue.empty(); });
     }
   } catch (const Error& e) {
@@ -213,7 +231,7 @@ void NcclWatchdog::look(InFlight& f) {
   const Group& group = f.comm->group();
   ncclResult_t result = f.comm->async_error();
   if (result != ncclSuccess && result != ncclInProgress)
-    throw failed(nccl_error(result, "asynchronous", nullptr), group, f.call);
+    throw failed(f.comm->error(result), group, f.call);
   if (clock_.seconds() - f.since > group.time_limit) throw stuck(group, f.call, f.number);
 }
 
@@ -221,13 +239,48 @@ void NcclWatchdog::look(InFlight& f) {
 void NcclWatchdog::end(const Error& error, std::unique_lock<std::mutex>& lock) {
   error_ = std::make_unique<Error>(error);
   ended_ = true;
-  auto comms = comms_;
   lock.unlock();
   lost_(error);
+  lock.lock();
+  abort_all(lock);
+}
+
+void NcclWatchdog::abort_in_flight() noexcept {
+  std::unique_lock lock(mutex_);
+  auto over = [](const InFlight& f) { return f.done->done(); };
+  if (!std::ranges::all_of(queues_, [&](auto& queue) { return std::ranges::all_of(queue, over); }))
+    abort_all(lock);
+}
+
+/// Aborts all at once: an abort waits for what its communicator has in flight, which may stand
+/// behind another's.
+void NcclWatchdog::abort_all(std::unique_lock<std::mutex>& lock) noexcept {
+  auto comms = comms_;
+  queues_.clear();
+  lock.unlock();
+  ncclGroupStart();
   for (auto& weak : comms)
     if (auto comm = weak.lock()) comm->abort();
+  ncclGroupEnd();
   lock.lock();
-  queues_.clear();
+}
+
+void NcclWatchdog::report_silence(const std::stop_token& over) {
+  WaitClock clock;
+  std::mutex mutex;
+  std::unique_lock lock(mutex);
+  std::condition_variable_any never;
+  double asked = 0, since = 0;
+  while (!never.wait_for(lock, over, between_looks, [&] { return over.stop_requested(); })) {
+    double now = clock.seconds(), last = asked_;
+    if (last == 0 || last != asked) asked = last, since = now;
+    if (last == 0 || now - since <= time_limit_ || ended_) continue;
+    return lost_(Error(Exit::peer_lost,
+                       fmt::format("nccl: the GPU's driver has not answered for {} s\n"
+                                   "  Another thread of this rank waits for the GPU in a call that "
+                                   "holds the driver.\n  TRIAX_TIMEOUT (seconds) sets the limit.",
+                                   time_limit_.load())));
+  }
 }
 
 }  // namespace triax::parallel

@@ -45,6 +45,8 @@ class NcclHandle {
   void run(const char* what, const std::function<ncclResult_t(ncclComm_t)>& call);
   /// Returns the error that came up since, if any.
   ncclResult_t async_error();
+  /// Returns what that is, in words.
+  Error error(ncclResult_t result);
   /// Ends all that is in flight, and the communicator. Does nothing if it has ended.
   void abort() noexcept;
   /// Ends it when all transfers are over; aborts it if an exception unwinds.
@@ -63,7 +65,9 @@ class NcclHandle {
 /// Watches the transfers of one rank while its thread and the CPU do other things: NCCL itself
 /// waits for ever, and reports errors only if asked. The first transfer that fails, or that makes
 /// no progress for its group's time limit after it was started and the one before it on its
-/// communicator was over, ends them all.
+/// communicator was over, ends them all. A second thread, which calls nothing of CUDA, sees that
+/// the first has stood in such a call for as long: CUDA's driver has locks that another thread may
+/// hold.
 class NcclWatchdog {
  public:
   /// `device`: the GPU of the transfers. `lost`: see NcclOptions.
@@ -76,6 +80,9 @@ class NcclWatchdog {
              std::shared_ptr<cuda::Event> done);
   /// Throws the error that ended all transfers, if there was one.
   void check() const;
+  /// Aborts all communicators if one has a transfer in flight, for an exception that unwinds: it
+  /// may wait for another's, which waits for ranks that never come.
+  void abort_in_flight() noexcept;
 
  private:
   struct InFlight {
@@ -89,6 +96,8 @@ class NcclWatchdog {
   void look(InFlight& f);
   void retire(std::deque<InFlight>& queue);
   void end(const Error& error, std::unique_lock<std::mutex>& lock);
+  void abort_all(std::unique_lock<std::mutex>& lock) noexcept;
+  void report_silence(const std::stop_token& over);
 
   std::function<void(const Error&)> lost_;
   mutable std::mutex mutex_;
@@ -98,7 +107,9 @@ class NcclWatchdog {
   std::vector<std::weak_ptr<NcclHandle>> comms_;
   std::unique_ptr<Error> error_;
   std::atomic<bool> ended_ = false;
-  std::jthread thread_;
+  // Since when the GPU has been asked without an answer, on the clock; 0: it is not asked.
+  std::atomic<double> asked_ = 0, time_limit_ = 0;
+  std::jthread thread_, second_;
 };
 
 }  // namespace triax::parallel

@@ -13,7 +13,7 @@
 #include <set>
 #include <thread>
 
-#include "parallel/comm/movement.h"
+#include "tests/gpu_on_cpu/libraries/nccl_board.h"
 #include "tests/gpu_on_cpu/libraries/nccl_kernel.h"
 #include "tests/gpu_on_cpu/libraries/nccl_request.h"
 #include "tests/gpu_on_cpu/runtime.h"
@@ -34,64 +34,36 @@ nccl::Behaviour behaviour = [] {
   return version ? nccl::Behaviour{.version = std::atoi(version)} : nccl::Behaviour{};
 }();
 std::vector<nccl::Called> recorded;
-int comms_alive = 0, comms_aborted = 0;
+int comms_alive = 0, comms_aborted = 0, kernels_started = 0;
 
-struct Member;
-
-/// One collective of a clique, or one message (sender 0, receiver 1). A graph comes to it again
-/// with every launch.
-struct Meeting {
-  explicit Meeting(int parties) : requests(size_t(parties)), here(size_t(parties)) {}
-  std::vector<Request> requests;
-  std::vector<char> here;
-  int64_t rounds = 0;  // done
-};
-
-/// The ranks of one communicator.
-struct Clique {
-  explicit Clique(int ranks) : members(size_t(ranks)) {}
-  std::vector<Member*> members;
-  std::map<int64_t, std::shared_ptr<Meeting>> collectives;
-  std::map<std::pair<int, int>, std::deque<std::shared_ptr<Meeting>>> messages;  // from, to
-  struct Seat {
-    int color, key, rank;
-  };
-  std::map<int64_t, std::vector<Seat>> splits;
-  std::map<std::pair<int64_t, int>, std::shared_ptr<Clique>> parts;
-  int joined = 0;
-  bool complete() const { return joined == int(members.size()); }
-  void join(Member& m);
-};
-
-/// One rank of a clique.
+/// One rank of a communicator.
 struct Member {
-  std::shared_ptr<Clique> clique;
+  std::shared_ptr<nccl::Board> board;
+  int clique = -1, size = 0;
   int rank = 0, world_rank = 0, device = 0;
   int processors = 32;  // that a transfer takes, where the configuration says nothing
   std::string name;
-  int64_t collectives = 0, splits = 0;
-  std::map<std::pair<int, int>, int64_t> messages;
-  bool aborted = false;
-  ncclResult_t error = ncclSuccess;
+  int splits = 0;
+  std::atomic<bool> aborted = false;
+  int in_streams = 0;                        // transfers that have not left them
   std::vector<std::function<void()>> begun;  // not in a stream yet
   bool asked = false;                        // since then whether that is done
   struct Split {
-    int64_t number;
-    int color;
+    int number, color;
     ncclComm_t* to;
     std::string name;
     int processors;
   };
   std::vector<Split> splitting;
+
+  nccl::Board::Clique& here() const { return board->clique(clique); }
+  /// Takes part in a clique. Under the board's lock.
+  void join(int index) {
+    clique = index;
+    size = here().size;
+    ++here().joined;
+  }
 };
-
-void Clique::join(Member& m) {
-  members[size_t(m.rank)] = &m;
-  ++joined;
-}
-
-std::map<std::string, std::shared_ptr<Clique>> cliques;  // by unique id
-int64_t ids = 0;
 
 struct Queued {
   ncclComm_t comm;
@@ -100,6 +72,7 @@ struct Queued {
 };
 thread_local std::vector<Queued> group;
 thread_local int group_depth = 0;
+thread_local std::vector<std::shared_ptr<Member>> aborting;
 
 }  // namespace
 
@@ -110,82 +83,55 @@ struct ncclComm {
 namespace {
 
 void record(const Member& m, std::string_view function, size_t count = 0, int peer = -1) {
-  recorded.push_back({std::string(function), m.name, m.rank, int(m.clique->members.size()),
-                      m.world_rank, count, peer});
+  recorded.push_back({std::string(function), m.name, m.rank, m.size, m.world_rank, count, peer});
 }
 
-/// All have come: move, unless somebody asked for something else.
-void finish(Clique& clique, Meeting& meeting) {
-  const Call& first = meeting.requests[0].call;
-  triax::parallel::RankBuffers buffers;
-  bool fits = true;
-  for (const Request& r : meeting.requests) {
-    bool message = r.call.kind == Call::send || r.call.kind == Call::recv;
-    fits &= message ? r.call.dtype == first.dtype && r.call.numel == first.numel
-                    : r.call.matches(first);
-    buffers.from.push_back(static_cast<const std::byte*>(r.from));
-    buffers.to.push_back(static_cast<std::byte*>(r.to));
+/// A rank at a meeting. Under the board's lock.
+struct Presence {
+  const int64_t& over;  // of the meeting
+  int64_t number;
+  uint32_t& here;
+  uint32_t bit;
+  bool is_over() const { return over > number; }
+  /// What others would find of this rank's memory is gone.
+  void leave() const {
+    if (!is_over()) here &= ~bit;
   }
-  if (fits) {
-    int parties = int(meeting.requests.size());
-    triax::parallel::move(first, buffers, 0, triax::parallel::elements(first, parties));
-  } else {
-    for (Member* m : clique.members)
-      if (m) m->error = ncclInvalidUsage;
-  }
-  meeting.rounds += fits;
-  std::ranges::fill(meeting.here, false);
-  changed.notify_all();
-}
-
-struct Part {
-  std::shared_ptr<Meeting> meeting;
-  int party;
-  Request request;
 };
 
-/// In a stream: until all of it, which goes on at once, is done, or this rank aborts.
-void take_part(const std::shared_ptr<Member>& m, const std::vector<Part>& parts,
-               nccl::Kernel& kernel) {
-  std::unique_lock lock(mutex);
-  changed.wait(lock, [&] { return m->aborted || kernel.may_start(); });
-  kernel.start();
-  struct End {
-    nccl::Kernel& kernel;
-    ~End() { kernel.end(), changed.notify_all(); }
-  } end{kernel};
-  changed.notify_all();
-  changed.wait(lock, [&] { return !behaviour.hang || m->aborted; });
-  if (m->aborted) return;
-  auto rounds = [](const Part& p) { return p.meeting->rounds; };
-  std::vector<int64_t> before(parts.size());
-  std::ranges::transform(parts, before.begin(), rounds);
-  for (const Part& p : parts) {
-    p.meeting->requests[size_t(p.party)] = p.request;
-    p.meeting->here[size_t(p.party)] = true;
-    if (std::ranges::all_of(p.meeting->here, [](char c) { return c; }))
-      finish(*m->clique, *p.meeting);
-  }
-  changed.wait(lock, [&] {
-    return m->aborted || std::ranges::equal(before, parts, std::less{}, {}, rounds);
-  });
-  if (m->aborted)  // what others find of this rank's memory is gone
-    for (const Part& p : parts) p.meeting->here[size_t(p.party)] = false;
+Presence come(Member& m, const Request& r) {
+  nccl::Board::Clique& clique = m.here();
+  const Call& c = r.call;
+  nccl::Brought part{c.kind, c.op, c.dtype, c.peer, c.numel, where_is(r.from), where_is(r.to)};
+  auto to = [&](auto& meeting, int party, int parties) {
+    int64_t number = m.board->come(clique, meeting, party, parties, part);
+    return Presence{meeting.over, number, meeting.here, 1u << party};
+  };
+  if (!c.is_message()) return to(clique.collectives, m.rank, m.size);
+  if (c.kind == Call::send) return to(clique.messages[m.rank][c.peer], 0, 2);
+  return to(clique.messages[c.peer][m.rank], 1, 2);
 }
 
-Part part_of(Member& m, const Request& r) {
-  int n = int(m.clique->members.size());
-  if (r.call.kind != Call::send && r.call.kind != Call::recv) {
-    auto& meeting = m.clique->collectives[m.collectives++];
-    if (!meeting) meeting = std::make_shared<Meeting>(n);
-    return {meeting, m.rank, r};
+/// In a stream: until all of it, which goes on at once, is done, or this rank aborts.
+void take_part(const std::shared_ptr<Member>& m, const std::vector<Request>& requests,
+               nccl::Kernel& kernel) {
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return kernel.may_start(); });  // to see that it is aborted, too
+  kernel.start();
+  ++m->in_streams, ++kernels_started;
+  changed.notify_all();
+  changed.wait(lock, [&] { return !behaviour.hang || m->aborted; });
+  lock.unlock();
+  if (!m->aborted) {
+    std::lock_guard at_board(*m->board);
+    std::vector<Presence> all;
+    for (const Request& r : requests) all.push_back(come(*m, r));
+    m->board->wait([&] { return m->aborted || std::ranges::all_of(all, &Presence::is_over); });
+    std::ranges::for_each(all, &Presence::leave);
   }
-  bool sends = r.call.kind == Call::send;
-  std::pair way = sends ? std::pair(m.rank, r.call.peer) : std::pair(r.call.peer, m.rank);
-  auto& line = m.clique->messages[way];
-  auto number = size_t(m.messages[{sends ? 0 : 1, r.call.peer}]++);
-  while (line.size() <= number) line.push_back(std::make_shared<Meeting>(2));
-  return {line[number], sends ? 0 : 1, r};
+  lock.lock();
+  kernel.end(), --m->in_streams, --kernels_started;
+  changed.notify_all();
 }
 
 /// The library's own thread: puts into streams what was begun, once the communicator is asked how
@@ -228,55 +174,69 @@ Launcher& launcher() {
 }
 
 /// Under the lock. What is captured has no order here.
-void launch(cudaStream_t stream, const std::shared_ptr<Member>& m, std::vector<Part> parts) {
-  auto kernel = nccl::next_kernel(m->device, m->processors);
-  if (capturing(stream)) kernel->before = nullptr;
-  enqueue(stream, [m, parts = std::move(parts), kernel] { take_part(m, parts, *kernel); });
+void launch(cudaStream_t stream, const std::shared_ptr<Member>& m, std::vector<Request> requests) {
+  bool captured = capturing(stream);
+  auto kernel = captured ? std::make_shared<nccl::Kernel>() : nccl::next_kernel(m->device);
+  kernel->device = m->device;
+  kernel->processors = std::min(m->processors, options().processors);
+  bool counts = !captured;
+  m->in_streams += counts;
+  enqueue(stream, [m, requests = std::move(requests), kernel, counts] {
+    take_part(m, requests, *kernel);
+    std::lock_guard guard(mutex);
+    m->in_streams -= counts;
+    changed.notify_all();
+  });
 }
 
 /// Collectives one after the other, messages of a group all at once.
 void begin(const std::vector<Queued>& queued) {
-  std::map<std::pair<ncclComm_t, cudaStream_t>, std::vector<Part>> messages;
+  std::map<std::pair<ncclComm_t, cudaStream_t>, std::vector<Request>> messages;
+  auto add = [](ncclComm_t comm, cudaStream_t stream, const std::vector<Request>& requests) {
+    comm->member->begun.push_back(
+        [stream, member = comm->member, requests] { launch(stream, member, requests); });
+  };
   for (const Queued& q : queued) {
-    Member& m = *q.comm->member;
-    record(m, name(q.request.call.kind), size_t(q.request.call.numel), q.request.call.peer);
-    Part part = part_of(m, q.request);
-    if (q.request.call.kind == Call::send || q.request.call.kind == Call::recv) {
-      messages[{q.comm, q.stream}].push_back(part);
-      continue;
-    }
-    m.begun.push_back(
-        [stream = q.stream, member = q.comm->member, part] { launch(stream, member, {part}); });
+    const Call& c = q.request.call;
+    record(*q.comm->member, name(c.kind), size_t(c.numel), c.peer);
+    if (c.is_message()) messages[{q.comm, q.stream}].push_back(q.request);
+    else add(q.comm, q.stream, {q.request});
   }
-  for (auto& [where, parts] : messages)
-    where.first->member->begun.push_back([stream = where.second, member = where.first->member,
-                                          parts = parts] { launch(stream, member, parts); });
+  for (auto& [where, requests] : messages) add(where.first, where.second, requests);
   std::set<std::shared_ptr<Member>> members;
   for (const Queued& q : queued) members.insert(q.comm->member);
   for (const auto& m : members) m->asked = false, launcher().add(m);
 }
 
-/// Makes the part of this rank once all have said where they belong. Under the lock.
+bool complete(const Member& m) {
+  std::lock_guard at_board(*m.board);
+  return m.here().joined >= m.size;
+}
+
+void wait_for_aborts(std::unique_lock<std::mutex>& lock) {
+  for (auto& m : std::exchange(aborting, {}))
+    changed.wait(lock, [&] { return m->in_streams == 0; });
+}
+
+/// Makes the part of this rank once all have said where they belong. Under both locks.
 bool split(Member& m, const Member::Split& s) {
-  auto& seats = m.clique->splits[s.number];
-  if (seats.size() < m.clique->members.size()) return false;
+  auto& told = m.here().splits[s.number];
+  if (told.told < m.size) return false;
   if (s.color == NCCL_SPLIT_NOCOLOR) return true;
   std::vector<std::pair<int, int>> mine;  // key, rank
-  for (const auto& seat : seats)
-    if (seat.color == s.color) mine.push_back({seat.key, seat.rank});
+  for (int r = 0; r < m.size; ++r)
+    if (told.seats[r].color == s.color) mine.push_back({told.seats[r].key, r});
   std::ranges::sort(mine);
-  auto& part = m.clique->parts[{s.number, s.color}];
-  if (!part) part = std::make_shared<Clique>(int(mine.size()));
   auto* comm = new ncclComm;
   Member& n = *comm->member;
-  n.clique = part;
+  n.board = m.board;
   n.name = s.name;
   n.world_rank = m.world_rank;
   n.device = m.device;
   n.processors = s.processors;
   for (size_t i = 0; i < mine.size(); ++i)
     if (mine[i].second == m.rank) n.rank = int(i);
-  part->join(n);
+  n.join(m.board->clique_of(m.clique, s.number, s.color, int(mine.size())));
   ++comms_alive;
   *s.to = comm;
   return true;
@@ -289,7 +249,7 @@ namespace triax::gpu_on_cpu::nccl {
 ncclResult_t ask(ncclComm_t comm, const Request& r, cudaStream_t stream) {
   if (!comm) return ncclInvalidArgument;
   std::lock_guard guard(mutex);
-  if (!comm->member->clique->complete() || !comm->member->begun.empty()) return ncclInvalidUsage;
+  if (!complete(*comm->member) || !comm->member->begun.empty()) return ncclInvalidUsage;
   group.push_back({comm, r, stream});
   if (group_depth > 0) return ncclSuccess;
   begin(std::exchange(group, {}));
@@ -311,6 +271,10 @@ int alive() {
   std::lock_guard guard(mutex);
   return comms_alive;
 }
+int holding() {
+  std::lock_guard guard(mutex);
+  return kernels_started;
+}
 int aborted() {
   std::lock_guard guard(mutex);
   return comms_aborted;
@@ -324,9 +288,7 @@ ncclResult_t ncclGetVersion(int* version) {
   return ncclSuccess;
 }
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
-  std::lock_guard guard(mutex);
-  *id = {};
-  std::memcpy(id->internal, &++ids, sizeof ids);
+  *id = nccl::Board::make();
   return ncclSuccess;
 }
 
@@ -334,20 +296,20 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
                                     ncclConfig_t* config) {
   std::lock_guard guard(mutex);
   if (config->blocking != 0) return ncclInvalidArgument;
-  auto& clique = cliques[{id.internal, sizeof id.internal}];
-  if (!clique) clique = std::make_shared<Clique>(size);
+  auto board = nccl::Board::of(id);
+  if (!board) return ncclSystemError;
   *comm = new ncclComm;
   Member& m = *(*comm)->member;
-  m.clique = clique;
+  m.board = board;
   m.rank = m.world_rank = rank;
   m.name = config->commName;
   cudaGetDevice(&m.device);
   if (config->maxCTAs != NCCL_CONFIG_UNDEF_INT) m.processors = config->maxCTAs;
-  for (Member* other : clique->members)
-    if (other && other->device == m.device) m.error = other->error = ncclInvalidUsage;
-  clique->join(m);
+  std::lock_guard at_board(*board);
+  m.join(board->clique_of(-1, 0, 0, size));
   ++comms_alive;
   record(m, "init");
+  board->notify();
   return ncclInProgress;
 }
 
@@ -355,21 +317,27 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* to,
                            ncclConfig_t* config) {
   std::lock_guard guard(mutex);
   Member& m = *comm->member;
-  int64_t number = m.splits++;
-  m.clique->splits[number].push_back({color, key, m.rank});
+  int number = m.splits++;
   bool bounded = config->maxCTAs != NCCL_CONFIG_UNDEF_INT;
   m.splitting.push_back(
       {number, color, to, config->commName, bounded ? config->maxCTAs : m.processors});
   record(m, "split");
+  std::lock_guard at_board(*m.board);
+  auto& told = m.here().splits[number];
+  told.seats[m.rank] = {color, key};
+  ++told.told;
+  m.board->notify();
   return ncclInProgress;
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
   std::lock_guard guard(mutex);
   Member& m = *comm->member;
-  *result = m.error != ncclSuccess ? m.error : behaviour.fails;
+  std::lock_guard at_board(*m.board);
+  ncclResult_t error = m.here().errors[m.rank];
+  *result = error != ncclSuccess ? error : behaviour.fails;
   if (*result != ncclSuccess) return ncclSuccess;
-  if (!m.clique->complete()) *result = ncclInProgress;
+  if (m.here().joined < m.size) *result = ncclInProgress;
   std::erase_if(m.splitting, [&](auto& s) { return split(m, s); });
   if (!m.splitting.empty()) *result = ncclInProgress;
   if (m.begun.empty()) return ncclSuccess;
@@ -387,25 +355,33 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm) {
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   std::lock_guard guard(mutex);
   --comms_alive;
-  comm->member->clique->members[size_t(comm->member->rank)] = nullptr;
   delete comm;
   return ncclSuccess;
 }
+// Returns when its transfers have left their streams: in a group, all that are aborted.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  std::lock_guard guard(mutex);
+  std::unique_lock lock(mutex);
   --comms_alive;
   ++comms_aborted;
   comm->member->aborted = true;
-  comm->member->clique->members[size_t(comm->member->rank)] = nullptr;
+  comm->member->board->notify();
   changed.notify_all();
+  aborting.push_back(comm->member);
   delete comm;
+  if (group_depth == 0) wait_for_aborts(lock);
   return ncclSuccess;
 }
 
 ncclResult_t ncclGroupStart() { return ++group_depth, ncclSuccess; }
 ncclResult_t ncclGroupEnd() {
   if (--group_depth > 0) return ncclSuccess;
-  std::lock_guard guard(mutex);
+  std::unique_lock lock(mutex);
   begin(std::exchange(group, {}));
+  wait_for_aborts(lock);
   return ncclInProgress;
+}
+
+const char* ncclGetLastError(ncclComm_t) {
+  std::lock_guard guard(mutex);
+  return behaviour.last_error;
 }

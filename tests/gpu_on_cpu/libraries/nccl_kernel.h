@@ -1,5 +1,4 @@
 #pragma once
-#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <memory>
@@ -37,15 +36,14 @@ struct Kernel {
   }
 };
 
-/// The next of a device, which holds at most so many processors. With NCCL_LAUNCH_ORDER_IMPLICIT=1
+/// The next of a device. With NCCL_LAUNCH_ORDER_IMPLICIT=1
 /// it comes behind the one that was made before it, of whatever communicator; by the events that
 /// NCCL takes, which CUDA gives as a best effort, behind its start, and with GPU_ON_CPU_ORDER_ENDS
 /// behind its end.
-inline std::shared_ptr<Kernel> next_kernel(int device, int processors) {
+inline std::shared_ptr<Kernel> next_kernel(int device) {
   static auto& last = *new std::map<int, std::shared_ptr<Kernel>>;
   const char* implicit = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
   auto kernel = std::make_shared<Kernel>();
-  kernel->device = device, kernel->processors = std::min(processors, options().processors);
   if (implicit && std::atoi(implicit) != 0) kernel->before = std::exchange(last[device], kernel);
   return kernel;
 }

@@ -63,15 +63,15 @@ TEST(GpuRanks, Warnings) {
   for (GpuRank& r : alone) r.gpus = 1;
   EXPECT_NE(nccl_warnings(alone).find("--gpus-per-node=8 --gpu-bind=none"), std::string::npos);
   EXPECT_EQ(nccl_warnings({alone[0], alone[2]}), "");  // a host with one GPU
-  queue[2].one_queue = true;
-  EXPECT_EQ(nccl_warnings(queue).find("warning: rank 2 on host beta has CUDA_DEVICE_MAX_CONN"), 0u);
+  queue[2].hazard = "NCCL_MAX_CTAS=32";
+  EXPECT_EQ(nccl_warnings(queue).find("warning: rank 2 on host beta has NCCL_MAX_CTAS=32: tr"), 0u);
 }
 
 TEST(GpuRanks, AllKnowTheSame) {
   run_thread_ranks(4, [](std::unique_ptr<Communicator> world) {
     auto given = four();
     given[1].obstacle = "two\nlines";
-    given[3].one_queue = true;
+    given[3].hazard = "NCCL_MAX_CTAS=32";
     auto all = gather_gpu_ranks(*world, given[size_t(world->rank())]);
     ASSERT_EQ(all.size(), 4u);
     for (size_t r = 0; r < 4; ++r) {
@@ -81,7 +81,7 @@ TEST(GpuRanks, AllKnowTheSame) {
       EXPECT_EQ(all[r].obstacle, given[r].obstacle);
       EXPECT_EQ(all[r].gpus, given[r].gpus);
       EXPECT_EQ(all[r].cores, given[r].cores);
-      EXPECT_EQ(all[r].one_queue, given[r].one_queue);
+      EXPECT_EQ(all[r].hazard, given[r].hazard);
     }
   });
 }

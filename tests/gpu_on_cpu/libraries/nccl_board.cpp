@@ -1,0 +1,125 @@
+#include "tests/gpu_on_cpu/libraries/nccl_board.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "parallel/comm/movement.h"
+
+namespace triax::gpu_on_cpu::nccl {
+
+using parallel::Call;
+
+struct Board::Shared {
+  pthread_mutex_t mutex;
+  std::atomic<uint32_t> changes;
+  int cliques;
+  Clique all[most_cliques];
+};
+
+namespace {
+
+struct Id {
+  int process, file;
+};
+
+std::mutex boards_mutex;
+auto& boards = *new std::map<std::pair<int, int>, std::shared_ptr<Board>>;  // by id
+
+}  // namespace
+
+ncclUniqueId Board::make() {
+  int file = memfd_create("nccl", MFD_CLOEXEC);
+  if (file < 0 || ftruncate(file, sizeof(Shared)) != 0) std::abort();
+  void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (memory == MAP_FAILED) std::abort();
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+  pthread_mutex_init(&static_cast<Shared*>(memory)->mutex, &attributes);
+  munmap(memory, sizeof(Shared));
+  ncclUniqueId id{};
+  Id named{getpid(), file};
+  std::memcpy(id.internal, &named, sizeof named);
+  return id;
+}
+
+std::shared_ptr<Board> Board::of(const ncclUniqueId& id) {
+  Id named;
+  std::memcpy(&named, id.internal, sizeof named);
+  std::lock_guard guard(boards_mutex);
+  auto& board = boards[{named.process, named.file}];
+  if (board) return board;
+  int file = open_in_process(named.process, named.file);
+  if (file >= 0) board = std::make_shared<Board>(file);
+  return board;
+}
+
+Board::Board(int file) {
+  void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (memory == MAP_FAILED) std::abort();
+  shared_ = static_cast<Shared*>(memory);
+}
+
+void Board::lock() {
+  if (pthread_mutex_lock(&shared_->mutex) == EOWNERDEAD)  // killed under the lock
+    pthread_mutex_consistent(&shared_->mutex);
+}
+void Board::unlock() { pthread_mutex_unlock(&shared_->mutex); }
+
+void Board::notify() {
+  ++shared_->changes;
+  syscall(SYS_futex, &shared_->changes, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+void Board::sleep() {
+  constexpr timespec a_moment{.tv_sec = 0, .tv_nsec = 5'000'000};
+  uint32_t seen = shared_->changes;
+  unlock();
+  syscall(SYS_futex, &shared_->changes, FUTEX_WAIT, seen, &a_moment, nullptr, 0);
+  lock();
+}
+
+int Board::clique_of(int parent, int number, int color, int size) {
+  for (int i = 0; i < shared_->cliques; ++i) {
+    const Clique& c = shared_->all[i];
+    if (c.parent == parent && c.number == number && c.color == color) return i;
+  }
+  if (shared_->cliques == most_cliques || size > most_ranks) std::abort();
+  Clique& made = shared_->all[shared_->cliques];
+  made.parent = parent, made.number = number, made.color = color, made.size = size;
+  return shared_->cliques++;
+}
+
+Board::Clique& Board::clique(int index) { return shared_->all[index]; }
+
+bool Board::move_all(Clique& clique, const Brought* parts, int parties) {
+  Call first = parts[0].call();
+  parallel::RankBuffers buffers;
+  ncclResult_t error = ncclSuccess;
+  for (int i = 0; i < parties; ++i) {
+    const Brought& b = parts[i];
+    bool fits = first.is_message() ? b.dtype == first.dtype && b.numel == first.numel
+                                   : b.call().matches(first);
+    void *from = address_of(b.from), *to = address_of(b.to);
+    bool gone = !from != !b.from.process || !to != !b.to.process;
+    if (!fits || gone) error = gone ? ncclRemoteError : ncclInvalidUsage;
+    buffers.from.push_back(static_cast<const std::byte*>(from));
+    buffers.to.push_back(static_cast<std::byte*>(to));
+  }
+  if (error == ncclSuccess) parallel::move(first, buffers, 0, parallel::elements(first, parties));
+  for (int i = 0; i < clique.size && error != ncclSuccess; ++i) clique.errors[i] = error;
+  return error == ncclSuccess;
+}
+
+}  // namespace triax::gpu_on_cpu::nccl
