@@ -37,7 +37,7 @@ readonly parts=(
   "large      500 more GPT-2 350M, 774M and 1.5B once, beside torch.compile"
   "batches   1800 more 124M at B 64, 32 and 4 in bf16 and fp16, beside PyTorch"
   "nccl       120 more ranks with a GPU each over NCCL reproduce one"
-  "multi      900 more the first day of several GPUs: schedules, kills, graphs, bits and speed over NCCL"
+  "multi     1300 more the first day of several GPUs: schedules, kills, graphs, bits and speed over NCCL"
   "peers       60 more tensors between the GPUs of one process"
 )
 parse() {

@@ -51,7 +51,7 @@ void DataParallel::build(nn::Module& model, std::vector<nn::Layers>& chunks) {
     for (auto& chunk : chunks) gathered_.surround(chunk);
   else if (model_.cuts(false))
     for (auto& chunk : chunks) gathered_.await(chunk);
-  layered_ = !chunks.empty();
+  has_layers_ = !chunks.empty();
 }
 
 void DataParallel::add_bucket(const BucketLayout& layout) {
@@ -115,7 +115,7 @@ void DataParallel::publish() {
   auto trained = model_.trained();
   for (size_t i = trained.size(); i-- > 0;)  // first what the first layers use
     trained[i]->gathering = model_.dp.all_gather(trained[i]->my_weight, trained[i]->weight);
-  if (!layered_) await_weights();
+  if (!has_layers_) await_weights();
 }
 
 void DataParallel::await_weights() const {

@@ -29,7 +29,8 @@ class DataParallel {
   /// bucket. Both must outlive it. Collective. Throws Error 78 for ZeRO-3, which needs layers.
   DataParallel(nn::Module& model, Communicator& dp, const DataParallelOptions& options);
   /// Takes the layers of `model` that this rank's pipeline stage holds, `chunks`. With ZeRO-3 each
-  /// layer's `run` gathers its weights first and releases them after. Collective.
+  /// layer's `run` gathers its weights first and releases them after; with ZeRO-1 and 2 it waits
+  /// for those that publish() gathers. Collective.
   DataParallel(nn::Module& model, std::vector<nn::Layers>& chunks, Mesh& mesh,
                const DataParallelOptions& options);
   DataParallel(const DataParallel&) = delete;  // its parts refer to one another
@@ -103,7 +104,7 @@ class DataParallel {
   SplitGradients split_{model_};
   GradientNorm norm_{model_};
   UpdateSlots slots_;
-  bool layered_ = false;  // layers wait for their weights
+  bool has_layers_ = false;  // which wait for their weights
 };
 
 }  // namespace triax::parallel

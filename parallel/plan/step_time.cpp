@@ -62,6 +62,7 @@ bool again(const StepOptions& o) {
 struct StepTimes::Slot {
   double compute = 0, tensor = 0;
   Elements parameters = {};
+  double first = 0;  // trained elements of the first layer
   int64_t layers = 0, trained_layers = 0;
   double total() const { return compute + tensor; }
 };
@@ -146,6 +147,7 @@ std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
         slot.tensor += forward.tensor + backward.tensor;
         slot.compute += kernels_->gradients(double(l.parameters.trained), h, o.reduce_dtype);
         slot.parameters += l.parameters;
+        if (slot.layers == 0) slot.first = double(l.parameters.trained);
         if (s == 0 && last_on == 0) slot.parameters -= l.shared;
         ++slot.layers, slot.trained_layers += l.parameters.trained > 0;
         bool block = i > 0 && i + 1 < layers.size();  // the first and the last are never repeated
@@ -185,8 +187,10 @@ double StepTimes::after_backward(const StepOptions& o, const Slot& s, double hid
   rest = std::max(0., rest - hidden);
   if (o.zero != Zero::optimizer && o.zero != Zero::gradients) return rest;
   // Weights are gathered behind the next forward, but for the first layer's.
-  double gathers = over_replicas(o.mesh, trained > 0, double(size_of(o.dtype)) * trained);
-  return rest + std::max(gathers / double(std::max<int64_t>(1, s.layers)), gathers - forward);
+  auto gathers = [&](double elements) {
+    return over_replicas(o.mesh, trained > 0, double(size_of(o.dtype)) * elements);
+  };
+  return rest + std::max(gathers(s.first), gathers(trained) - forward);
 }
 
 StepTime StepTimes::operator()(const StepOptions& o) {
@@ -215,7 +219,7 @@ StepTime StepTimes::operator()(const StepOptions& o) {
   }
   double last = 0;
   for (const Slot& s : all) {
-    double forward = (s.total() + hop) / 3;
+    double forward = (s.total() + hop) / (again(o) ? 4 : 3);
     last = std::max(
         last, behind ? after_backward(o, s, slow - forward, forward) : after_backward(o, s, 0, 0));
   }

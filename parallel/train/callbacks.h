@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <optional>
 #include <string>
@@ -21,6 +22,7 @@ struct Callbacks {
   /// Gets the path of a checkpoint now on the disk: with `save_async`, an earlier step's.
   std::function<void(Trainer&, const std::string& path)> checkpoint = {};
   std::function<void(Trainer&, const std::exception&)> error = {};
+  bool reads_weights = true;  ///< but in `error`; else it may run while weights are gathered
 };
 /// The ranks that a callback runs on; one that communicates has to run on all.
 enum class On { all, first };
@@ -29,7 +31,11 @@ enum class On { all, first };
 class CallbackList {
  public:
   void add(Callbacks c, On where) { all_.push_back({std::move(c), where}); }
-  bool any() const { return !all_.empty(); }
+  /// True if one of those members reads weights.
+  template <class Member> bool read_weights(Member member) const {
+    return std::ranges::any_of(
+        all_, [&](auto& c) { return c.calls.reads_weights && bool(c.calls.*member); });
+  }
   /// Calls the member of each, named `name`. An error says after which step it came.
   template <class Member, class... Args>
   void call(Trainer& trainer, int64_t step, std::string_view name, Member member,

@@ -84,7 +84,9 @@ void Trainer::take() {
 StepResult Trainer::step() {
   callbacks_.check("step()", {});
   take();
-  return step_.results(Step::Await::all).back();
+  auto result = step_.results(Step::Await::all).back();
+  step_.replica().data().await_weights();
+  return result;
 }
 
 /// Returns the results of steps. Ranks diverge together: a save under way ends before the error.
@@ -216,6 +218,7 @@ Exit Trainer::train() {
   if (options_.ledger)
     progress_.say(describe_ledger(mesh_, step_.replica().pipeline(), done_ - saver_.begun()));
   say_end();
+  step_.replica().data().await_weights();
   call("end", &Callbacks::end);
   return stopping_ ? Exit::stopped : Exit::ok;
 }

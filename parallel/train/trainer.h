@@ -86,7 +86,7 @@ class Trainer {
   Position position() const { return {done_, feed_.consumed(done_)}; }
   template <class Member, class... Args>
   void call(std::string_view name, Member member, const Args&... args) {
-    if (callbacks_.any()) step_.replica().data().await_weights();  // they may read them
+    if (name != "error" && callbacks_.read_weights(member)) step_.replica().data().await_weights();
     callbacks_.call(*this, done_, name, member, args...);
   }
 

@@ -104,7 +104,7 @@ struct CUgraph_st {
   bool invalid = false;  // something was called that a capture does not allow
 };
 struct CUgraphExec_st {
-  std::vector<std::function<void()>> works;
+  std::shared_ptr<const std::vector<std::function<void()>>> works;  // streams may still run them
 };
 struct CUevent_st {
   const int device;  // the current one when it was made

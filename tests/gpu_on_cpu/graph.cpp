@@ -53,13 +53,14 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
-  *exec = new CUgraphExec_st{graph->works};
+  *exec =
+      new CUgraphExec_st{std::make_shared<const std::vector<std::function<void()>>>(graph->works)};
   return cudaSuccess;
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   if (capturing(stream)) return remember(cudaErrorStreamCaptureUnsupported);
-  enqueue(stream, [exec] {
-    for (auto& work : exec->works) work();
+  enqueue(stream, [works = exec->works] {
+    for (auto& work : *works) work();
   });
   return cudaSuccess;
 }

@@ -51,12 +51,16 @@ std::string place(const Ranks& ranks, Ranks::const_iterator rank) {
 GpuRank gpu_rank_of(Device gpu, int cores) {
   GpuRank mine{
       .host = host_name(), .gpu = gpu_uuid(gpu.index), .gpus = gpu_count(), .cores = cores};
-  for (std::string_view set : {"CUDA_DEVICE_MAX_CONNECTIONS=1", "NCCL_LAUNCH_ORDER_IMPLICIT=1"}) {
-    const char* value = std::getenv(std::string(set.substr(0, set.find('='))).c_str());
-    if (value && set.ends_with(fmt::format("={}", value))) mine.hazard = set;
+  std::vector<std::string> hazards;
+  for (const char* name :
+       {"CUDA_DEVICE_MAX_CONNECTIONS", "NCCL_LAUNCH_ORDER_IMPLICIT", "NCCL_MAX_CTAS",
+        "NCCL_MIN_CTAS", "NCCL_MIN_NCHANNELS", "NCCL_MIN_NRINGS", "NCCL_MIN_P2P_NCHANNELS"}) {
+    const char* value = std::getenv(name);
+    bool bounds = std::string_view(name).starts_with("NCCL_M");
+    if (value && (bounds || value == std::string_view("1")))
+      hazards.push_back(fmt::format("{}={}", name, value));
   }
-  if (const char* most = std::getenv("NCCL_MAX_CTAS"))
-    mine.hazard = fmt::format("NCCL_MAX_CTAS={}", most);
+  mine.hazard = join(hazards, ", ");
   try {
     mine.nccl = nccl_version();
   } catch (const Error& e) {

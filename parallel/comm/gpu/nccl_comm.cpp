@@ -112,7 +112,7 @@ class NcclComm final : public DeviceComm {
     if (group().traffic.messages && size() == 2) connect();
   }
   ~NcclComm() override {
-    if (std::uncaught_exceptions()) rank_->watchdog.abort_in_flight();
+    if (std::uncaught_exceptions() > unwinding_) rank_->watchdog.abort_in_flight();
     if (fault()->error) handle_->abort();
     handle_->close();
   }
@@ -227,6 +227,7 @@ class NcclComm final : public DeviceComm {
   std::shared_ptr<NcclHandle> handle_;
   cuda::Event ready_;
   int64_t calls_ = 0;
+  int unwinding_ = std::uncaught_exceptions();  // when it was made
 };
 
 void end_process(const Error& error) {

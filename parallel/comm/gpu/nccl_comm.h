@@ -11,7 +11,7 @@ struct NcclOptions {
   /// the group's time limit. Empty: report it and end this process (the launcher ends the others),
   /// since what follows on the GPU would compute with values that never came. If the function
   /// returns, all communicators of this world are aborted, and this rank's next call or wait throws
-  /// the error.
+  /// the error; but not if the GPU's driver does not answer.
   std::function<void(const Error&)> lost = {};
 };
 
@@ -31,6 +31,9 @@ std::string nccl_version();
 /// this thread's compute stream held at the call. `wait()` makes the compute stream wait for it;
 /// the CPU waits until NCCL has queued a transfer, never for the transfer. Other tensors, barriers
 /// and splits go through `world`. Throws Error 78 with the obstacle if there is one.
+///
+/// An exception that unwinds past a communicator while transfers of this rank are in flight aborts
+/// all its communicators: the world is of no use any more.
 ///
 /// Sums are NCCL's: not in rank order, of f16 and bf16 rounded at each addition. The max or min of
 /// floats may lose a NaN. NCCL does not compare what ranks call; a call that differs makes no

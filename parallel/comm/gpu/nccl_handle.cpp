@@ -45,7 +45,7 @@ Error nccl_error(ncclResult_t result, const char* call, ncclComm_t comm) {
   bool elsewhere = result == ncclRemoteError || result == ncclSystemError;
   const char* told = comm ? ncclGetLastError(comm) : nullptr;
   std::string_view last = told ? told : "";
-  bool full = last.find("out of memory") != last.npos;
+  bool full = last.find("out of memory") != last.npos || last.starts_with("Failed to CUDA");
   return Error(
       full        ? Exit::memory
       : elsewhere ? Exit::peer_lost
@@ -247,9 +247,13 @@ void NcclWatchdog::end(const Error& error, std::unique_lock<std::mutex>& lock) {
 
 void NcclWatchdog::abort_in_flight() noexcept {
   std::unique_lock lock(mutex_);
-  auto over = [](const InFlight& f) { return f.done->done(); };
-  if (!std::ranges::all_of(queues_, [&](auto& queue) { return std::ranges::all_of(queue, over); }))
+  try {
+    for (auto& queue : queues_)
+      for (auto& f : queue)
+        if (!f.done->done()) return abort_all(lock);
+  } catch (const Error&) {  // the GPU has failed
     abort_all(lock);
+  }
 }
 
 /// Aborts all at once: an abort waits for what its communicator has in flight, which may stand

@@ -20,7 +20,8 @@
 // One communicator of NCCL, and the watchdog of a rank. Not for users; see nccl_comm.h.
 namespace triax::parallel {
 
-/// Returns the Error of a call to NCCL: 72 if the other side or the network failed, else 70.
+/// Returns the Error of a call to NCCL: 72 if the other side or the network failed, 71 if the GPU's
+/// memory did not suffice, else 70.
 Error nccl_error(ncclResult_t result, const char* call, ncclComm_t comm);
 
 /// A communicator of NCCL that never blocks, with the stream that its transfers run on, of high
@@ -45,7 +46,7 @@ class NcclHandle {
   void run(const char* what, const std::function<ncclResult_t(ncclComm_t)>& call);
   /// Returns the error that came up since, if any.
   ncclResult_t async_error();
-  /// Returns what that is, in words.
+  /// Returns the Error of what async_error() has returned.
   Error error(ncclResult_t result);
   /// Ends all that is in flight, and the communicator. Does nothing if it has ended.
   void abort() noexcept;

@@ -24,13 +24,13 @@ void Step::with_average(const std::function<void()>& f) {
     for (auto& s : swapped) copy_(s.weight, s.trained);
   };
   replica_.data().publish();
+  replica_.data().await_weights();
   try {
     f();
   } catch (...) {  // other ranks may be anywhere: nothing collective
     put_back();
     throw;
   }
-  replica_.data().await_weights();
   put_back();
   replica_.data().publish();
 }

@@ -68,9 +68,9 @@ void Step::queue(const StepInput& input) {
   add_up(loss);
   backend(decision_).decide_step(request_, totals_, decision_);
   optimizer_->step(decision_);
+  replica_.update_buffers(decision_);
   replica_.data().publish();
   if (options_.graph) replica_.data().await_weights();  // a graph ends with all that it began
-  replica_.update_buffers(decision_);
 }
 
 /// Adds loss and norm over all ranks to the totals. Bitwise, both are sums in words, which are
@@ -185,6 +185,7 @@ CheckpointState Step::state() const {
 
 void Step::restore(const std::function<void(const std::vector<Piece>&)>& fill,
                    const CheckpointState& state) {
+  replica_.data().await_weights();
   fill(pieces(Holder::any));
   replica_.data().publish();
   auto of = [&](const char* key) -> const std::string& {

@@ -121,7 +121,8 @@ void write_tensorboard(Trainer& trainer, const std::string& unit) {
   };
   trainer.on({.start = [file](Trainer& t) { file->emplace(t.options().out, t.done() + 1); },
               .step = step,
-              .validation = validation});
+              .validation = validation,
+              .reads_weights = false});
 }
 
 }  // namespace triax::parallel

@@ -141,7 +141,8 @@ void profile_steps(Trainer& trainer) {
   trainer.on(
       {.start = [=](Trainer& t) { steps_profile->after(t, t.done()); },
        .end = [=](Trainer& t) { steps_profile->end(t); },
-       .step = [=](Trainer& t, auto& record) { steps_profile->after(t, record.result.step); }},
+       .step = [=](Trainer& t, auto& record) { steps_profile->after(t, record.result.step); },
+       .reads_weights = false},
       On::all);
 }
 

@@ -4,6 +4,7 @@ Each check has a name, a limit in seconds, the GPUs that it needs, and what is e
 not run again unless it is named. --small: of models that emulated GPUs can train. Exit status 1 if a check failed.
 """
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -28,7 +29,17 @@ class Failed(Exception):
 class Machine:
     def __init__(self, minigpt, text, out, gpus, small):
         self.minigpt, self.text, self.out, self.gpus, self.small = minigpt, text, pathlib.Path(out), int(gpus), small
-        self.left = 0.0
+        self.deadline = 0.0
+
+    def wait(self, job):
+        """Its exit status; what is left of it ends at the check's limit."""
+        try:
+            return job.wait(max(1.0, self.deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            return "none: no end within the limit"
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(job.pid, 9)
 
     def start(self, name, ranks, flags, environment):
         folder = self.out / "multi" / name.replace(" ", "-")
@@ -43,11 +54,7 @@ class Machine:
     def train(self, name, ranks, flags, **environment):
         """The records of its steps."""
         folder, log, job = self.start(name, ranks, flags, environment)
-        try:
-            status = job.wait(self.left)
-        except subprocess.TimeoutExpired:
-            os.killpg(job.pid, 9)
-            status = "none"
+        status = self.wait(job)
         if status != 0:
             log.seek(0)
             raise Failed(f"{name}: exit status {status}: {log.read()[-800:]}")
@@ -72,15 +79,15 @@ def step_time(records):
 
 
 def wiring(m):
-    text = m.start("wiring", 2, m.model(2, 2) + " --dp 2 --steps 1", dict(NCCL_DEBUG="INFO"))
-    text[2].wait(m.left)
-    text[1].seek(0)
-    words = ("NVLS", "P2P", "channels", "NET/")
-    found = {w: sum(w in line for line in text[1].read().splitlines()) for w in words} if text[2].returncode == 0 else {}
+    _, log, job = m.start("wiring", 2, m.model(2, 2) + " --dp 2 --steps 1", dict(NCCL_DEBUG="INFO"))
+    status = m.wait(job)
+    log.seek(0)
+    lines = log.read().splitlines()
     topology = subprocess.run(["nvidia-smi", "topo", "-m"], capture_output=True, text=True).stdout if not m.small else ""
     (m.out / "topology.txt").write_text(topology)
-    if not found:
-        raise Failed("the step failed: multi/wiring.log")
+    if status != 0:
+        raise Failed(f"exit status {status}: multi/wiring.log")
+    found = {w: sum(w in line for line in lines) for w in ("NVLS", "P2P", "channels", "NET/")}
     return ", ".join(f"{w}: {n} lines" for w, n in found.items())
 
 
@@ -108,14 +115,18 @@ def kill(m):
     """Seconds from the death of a rank to the end of the job, and what is said."""
     folder, log, job = m.start("kill", 2, m.model(2, 4) + " --dp 2 --steps 100000", {})
     while not (folder / "metrics.jsonl").exists() or (folder / "metrics.jsonl").read_text().count("\n") < 3:
-        if job.poll() is not None:
-            raise Failed("it ended before it was killed: multi/kill.log")
+        if job.poll() is not None or time.monotonic() > m.deadline:
+            m.wait(job)
+            raise Failed("no third step to kill it in: multi/kill.log")
         time.sleep(0.01)
     mine = subprocess.run(["pgrep", "-f", f"{m.minigpt} train .*{folder.name}"], capture_output=True, text=True).stdout.split()
     ranks = [pid for pid in mine if pathlib.Path(f"/proc/{pid}/exe").resolve() == pathlib.Path(m.minigpt).resolve()]
+    if not ranks:
+        m.wait(job)
+        raise Failed("its processes were not found: multi/kill.log")
     os.kill(int(ranks[-1]), 9)
     began = time.monotonic()
-    status = job.wait(m.left)
+    status = m.wait(job)
     took = time.monotonic() - began
     if status == 0 or took > 5:
         raise Failed(f"exit status {status} after {took:.1f} s: multi/kill.log")
@@ -197,13 +208,14 @@ def main(minigpt, text, out, gpus, *wanted):
     for check in CHECKS:
         if named and check.name not in named or not named and results.get(check.name, {}).get("result") == "ok":
             continue
-        began, machine.left = time.monotonic(), check.seconds
+        began = time.monotonic()
+        machine.deadline = began + check.seconds
         if machine.gpus < check.gpus:
             results[check.name] = dict(result="not-shown", note=f"GPUs needed: {check.gpus}")
             continue
         try:
             results[check.name] = dict(result="ok", note=check.run(machine))
-        except (Failed, subprocess.TimeoutExpired, OSError) as error:
+        except (Failed, OSError) as error:
             results[check.name] = dict(result="FAILED", note=str(error))
         results[check.name]["seconds"] = round(time.monotonic() - began, 1)
         results_file.write_text(json.dumps(results, indent=1))

@@ -116,7 +116,8 @@ Presence come(Member& m, const Request& r) {
 void take_part(const std::shared_ptr<Member>& m, const std::vector<Request>& requests,
                nccl::Kernel& kernel) {
   std::unique_lock lock(mutex);
-  changed.wait(lock, [&] { return kernel.may_start(); });  // to see that it is aborted, too
+  changed.wait(lock,
+               [&] { return kernel.may_start(); });  // NCCL's kernels see an abort once they run
   kernel.start();
   ++m->in_streams, ++kernels_started;
   changed.notify_all();
@@ -318,6 +319,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* to,
   std::lock_guard guard(mutex);
   Member& m = *comm->member;
   int number = m.splits++;
+  nccl::Board::check_split(number);
   bool bounded = config->maxCTAs != NCCL_CONFIG_UNDEF_INT;
   m.splitting.push_back(
       {number, color, to, config->commName, bounded ? config->maxCTAs : m.processors});

@@ -33,7 +33,7 @@ struct Behaviour {
   int version = NCCL_VERSION_CODE;
   bool hang = false;                 ///< transfers that start never end
   ncclResult_t fails = ncclSuccess;  ///< what communicators say has happened meanwhile
-  const char* last_error = "";
+  const char* last_error = "";       ///< the last warning of NCCL's log
 };
 /// Also forgets calls().
 void behave(const Behaviour& behaviour);

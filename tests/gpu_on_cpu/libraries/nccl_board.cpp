@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -95,10 +96,16 @@ int Board::clique_of(int parent, int number, int color, int size) {
     const Clique& c = shared_->all[i];
     if (c.parent == parent && c.number == number && c.color == color) return i;
   }
-  if (shared_->cliques == most_cliques || size > most_ranks) std::abort();
+  if (shared_->cliques == most_cliques || size > most_ranks)
+    refuse("too many communicators or ranks");
   Clique& made = shared_->all[shared_->cliques];
   made.parent = parent, made.number = number, made.color = color, made.size = size;
   return shared_->cliques++;
+}
+
+void Board::refuse(const char* why) {
+  std::fprintf(stderr, "gpu_on_cpu: nccl: %s\n", why);
+  std::abort();
 }
 
 Board::Clique& Board::clique(int index) { return shared_->all[index]; }

@@ -62,11 +62,11 @@ class Board {
   Board(const Board&) = delete;
   Board& operator=(const Board&) = delete;
 
-  // All that follows under the lock.
-  void lock();
-  void unlock();
   /// Wakes who waits for something to change.
   void notify();
+  void lock();
+  void unlock();
+  // All that follows under the lock.
   /// Waits until is_so(), which it asks under the lock, at least every few milliseconds.
   template <class F> void wait(F is_so) {
     while (!is_so()) sleep();
@@ -74,12 +74,17 @@ class Board {
   /// Returns the clique of a split, made by whoever comes first; -1 is the parent of the first.
   int clique_of(int parent, int number, int color, int size);
   Clique& clique(int index);
+  /// Checks the number of a split.
+  static void check_split(int number) {
+    if (number >= most_splits) refuse("too many splits of one communicator");
+  }
 
   /// Brings a part; the last party moves the bytes of all. Returns the number of this meeting,
   /// which is over when `over` is larger.
   template <int most>
   int64_t come(Clique& clique, Meeting<most>& meeting, int party, int parties,
                const Brought& part) {
+    if (meeting.here & (1u << party)) refuse("a rank comes twice to one meeting");
     meeting.parts[party] = part;
     meeting.here |= 1u << party;
     int64_t number = meeting.over;
@@ -93,6 +98,7 @@ class Board {
 
  private:
   struct Shared;
+  [[noreturn]] static void refuse(const char* why);
   void sleep();
   /// False, and an error for all, if parties ask for something else than others.
   static bool move_all(Clique& clique, const Brought* parts, int parties);
