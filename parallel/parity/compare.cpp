@@ -135,6 +135,7 @@ class Runs {
     size_t worst = 0;
     double most = -1;  // the largest excess over a bound
     for (size_t i = 0; i < right.values.size(); ++i) {
+      if (right.values[i] == other.values[i]) continue;  // also infinities
       double gap = std::abs(double(right.values[i]) - other.values[i]) - bound(i);
       if (!(gap <= most)) most = gap, worst = i;
       if (std::isnan(gap)) break;

@@ -1,6 +1,8 @@
 // What two traces have in common, name by name.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "parallel/parity/parity.h"
 
 namespace triax::parallel {
@@ -50,6 +52,18 @@ TEST(Compare, AWeightMayMoveByWhatRoundingMakesOfAGradient) {
   EXPECT_FALSE(differ(0.5e-5f, 1.4e-5f, 0.02));
   EXPECT_TRUE(differ(0, 0, 0.02)) << "no gradient, no update";
   EXPECT_TRUE(differ(0.5f, 0.5f, 0.02));
+}
+
+// A learning rate may be so large that weights are infinite where the loss is not yet.
+TEST(Compare, EqualInfinitiesAreEqual) {
+  auto differ = [](float right, float other) {
+    return first_difference(trace_of({step(0, 1, right)}), trace_of({step(0, 1, other)}), {},
+                            {.loss = 0, .norm = 0, .gradient = 0, .activation = 0, .weight = 0});
+  };
+  EXPECT_FALSE(differ(INFINITY, INFINITY));
+  EXPECT_TRUE(differ(INFINITY, -INFINITY));
+  EXPECT_TRUE(differ(INFINITY, 1));
+  EXPECT_TRUE(differ(NAN, NAN));
 }
 
 // Lion takes a whole step along the sign of what the moment and the clipped gradient leave of each
