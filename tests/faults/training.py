@@ -10,7 +10,7 @@ EVERYWHERE = "--mesh 2x1x1"
 
 FAULTS = [
     Fault("weights_of_a_step_not_published", STEP,
-          [("  optimizer_->step(decision_);\n  replica_.data().publish();\n", "  optimizer_->step(decision_);\n")],
+          [("  replica_.data().publish();\n  if (options_.graph)", "  if (options_.graph)")],
           [Run("--mesh 2x1x1 --zero 1", "step 1: weight on replicas of tokens.table"),
            Run("--mesh 2x2x2 --zero 2", "step 1: weight on replicas of tokens.table")]),
     Fault("loss_and_norm_of_this_rank", STEP,
@@ -90,7 +90,7 @@ UNSEEN = [
            "no run of it has an average",
            EVERYWHERE, "test_parallel", "Average.IsResumedOnAnotherMesh"),
     Unseen("averages_not_published", AVERAGE,
-           [("  replica_.data().publish();\n  try", "  try")],
+           [("  replica_.data().publish();\n  replica_.data().await_weights();\n  try", "  try")],
            "parity does not validate",
            EVERYWHERE, "test_parallel", "Average.ValidationLeaves*"),
     Unseen("training_goes_on_with_the_averages", AVERAGE,

@@ -22,7 +22,8 @@ bool row(const Matmul& p) { return p.c.size(-2) == 1 && p.b.strides()[-2] == 1; 
 void round_tiles(Backend& on, const Matmul& p) {
   if (p.a.dtype() == bf16) return tile_products<BFloat16, double>(p);
   if (p.a.size(-1) <= CacheLimits<float>::depth) return tile_products<float, double>(p);
-  round_product(on, p, tile_products<float, float>);
+  // (A lambda: std::function of a pointer would be shared with other levels.)
+  round_product(on, p, [](const Matmul& parts) { tile_products<float, float>(parts); });
 }
 
 }  // namespace
