@@ -62,7 +62,6 @@ bool again(const StepOptions& o) {
 struct StepTimes::Slot {
   double compute = 0, tensor = 0;
   Elements parameters = {};
-  double first = 0;  // trained elements of the first layer
   int64_t layers = 0, trained_layers = 0;
   double total() const { return compute + tensor; }
 };
@@ -147,7 +146,6 @@ std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
         slot.tensor += forward.tensor + backward.tensor;
         slot.compute += kernels_->gradients(double(l.parameters.trained), h, o.reduce_dtype);
         slot.parameters += l.parameters;
-        if (slot.layers == 0) slot.first = double(l.parameters.trained);
         if (s == 0 && last_on == 0) slot.parameters -= l.shared;
         ++slot.layers, slot.trained_layers += l.parameters.trained > 0;
         bool block = i > 0 && i + 1 < layers.size();  // the first and the last are never repeated
@@ -179,18 +177,14 @@ double StepTimes::over_replicas(const MeshShape& m, int64_t calls, double bytes)
   return hardware_.seconds(ring(calls, bytes, m.dp), m.dp, m.tp);
 }
 
-double StepTimes::after_backward(const StepOptions& o, const Slot& s, double hidden,
-                                 double forward) const {
+double StepTimes::after_backward(const StepOptions& o, const Slot& s, double hidden) const {
   double trained = double(s.parameters.trained), sent = double(size_of(o.reduce_dtype)), rest = 0;
   if (o.zero <= Zero::optimizer)
     rest = over_replicas(o.mesh, trained > 0, (o.zero == Zero::off ? 2 : 1) * sent * trained);
   rest = std::max(0., rest - hidden);
-  if (o.zero != Zero::optimizer && o.zero != Zero::gradients) return rest;
-  // Weights are gathered behind the next forward, but for the first layer's.
-  auto gathers = [&](double elements) {
-    return over_replicas(o.mesh, trained > 0, double(size_of(o.dtype)) * elements);
-  };
-  return rest + std::max(gathers(s.first), gathers(trained) - forward);
+  if (o.zero == Zero::optimizer || o.zero == Zero::gradients)
+    rest += over_replicas(o.mesh, trained > 0, double(size_of(o.dtype)) * trained);
+  return rest;
 }
 
 StepTime StepTimes::operator()(const StepOptions& o) {
@@ -218,11 +212,8 @@ StepTime StepTimes::operator()(const StepOptions& o) {
     t.update = std::max(t.update, own * update_bytes(o.dtype) / (h.bandwidth * h.update));
   }
   double last = 0;
-  for (const Slot& s : all) {
-    double forward = (s.total() + hop) / (again(o) ? 4 : 3);
-    last = std::max(
-        last, behind ? after_backward(o, s, slow - forward, forward) : after_backward(o, s, 0, 0));
-  }
+  for (const Slot& s : all)
+    last = std::max(last, after_backward(o, s, behind ? slow - (s.total() + hop) / 3 : 0));
   t.compute = micros * each.compute;
   t.tensor = micros * each.tensor;
   t.handover = micros * hop;

@@ -86,9 +86,9 @@ class StepTimes {
   std::vector<Slot> slots(const StepOptions& o);
   double handover(const StepOptions& o);
   double over_replicas(const MeshShape& m, int64_t calls, double bytes) const;
-  /// Seconds of dp's collectives behind the last backward of a stage: sums of which the first are
-  /// `hidden` behind kernels, and weights gathered behind the next `forward`.
-  double after_backward(const StepOptions& o, const Slot& s, double hidden, double forward) const;
+  /// Seconds of dp's collectives behind the last backward of a stage, of which the first are
+  /// `hidden` behind kernels.
+  double after_backward(const StepOptions& o, const Slot& s, double hidden) const;
 
   const Task& task_;
   const Hardware& hardware_;
