@@ -183,7 +183,7 @@ Tensor TensorParallel::gather_rows(const Tensor& x) const {
 Tensor TensorParallel::over_ranks(Tensor parts) const {
   if (sequence_) return sum_scattered(parts);
   if (size() == 1) return parts;
-  bool own = parts.exclusive();
+  bool own = sliced() && parts.exclusive();  // else summed where the transport needs no copies
   Tensor sums = own ? std::move(parts) : tp_->empty(parts.shape(), parts.dtype());
   if (!own) copy_(sums, parts);
   tp_->all_reduce(sums).wait();
