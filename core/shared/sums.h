@@ -14,7 +14,7 @@ struct Sums {
   /// exact. The bits depend on the parts alone, neither on their order nor on who adds which.
   std::shared_ptr<const FixedPoint> grid = {};
   int64_t terms = 1;
-  /// What the terms are equal parts of; a kernel that cuts something else gets no such Sums.
+  /// Says of what the terms are equal parts; a kernel that cuts something else gets no such Sums.
   enum class Over { rows, features } over = Over::rows;
   /// On a grid: so many equal groups of columns are summed each as if it were alone, since others
   /// may be elsewhere. (Kernels sum wide columns in other pieces than narrow ones.)

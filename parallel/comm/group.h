@@ -7,7 +7,7 @@
 
 namespace triax::parallel {
 
-/// What a communicator carries. On a GPU a transfer holds processors until its peers come. All
+/// Says what a communicator carries. On a GPU a transfer holds processors until its peers come. All
 /// groups of a rank have to fit beside each other: world, those of a mesh and statistics take 1/8
 /// each, the channels of a pipeline 1/4 together.
 struct Traffic {

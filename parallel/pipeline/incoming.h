@@ -26,8 +26,8 @@ class Incoming {
   struct Ends {
     std::function<Communicator&(const Handover&)> channel;
     std::function<const Boundary&(const Handover&)> boundary;
-    /// False on GPUs: a transfer that waits for its peer there holds up those queued after it, so a
-    /// receive is posted only when it is needed.
+    /// False on GPUs: a transfer that waits for its peer holds processors there, so a receive is
+    /// posted only when it is needed.
     bool ahead = true;
   };
   Incoming() = default;

@@ -93,7 +93,7 @@ struct Presence {
   uint32_t& here;
   uint32_t bit;
   bool is_over() const { return over > number; }
-  /// What others would find of this rank's memory is gone.
+  /// Ends it: others would find that this rank's memory is gone.
   void leave() const {
     if (!is_over()) here &= ~bit;
   }

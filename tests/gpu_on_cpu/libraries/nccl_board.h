@@ -11,7 +11,7 @@
 
 namespace triax::gpu_on_cpu::nccl {
 
-/// What a rank brings to a meeting.
+/// Holds the request that a rank brings to a meeting.
 struct Brought {
   parallel::Call::Kind kind;
   parallel::ReduceOp op;

@@ -8,15 +8,15 @@
 
 namespace triax::gpu_on_cpu::nccl {
 
-/// What NCCL puts into a stream at once: it holds processors of its device from its start to its
-/// end. It starts when so many are free, and when the one `before` it has started, or with `ends`
-/// has ended. Callers hold a lock.
+/// A kernel of NCCL: it holds processors of its device from its start to its end. It starts when so
+/// many are free and the one `before` it has started, or, with GPU_ON_CPU_ORDER_ENDS in the
+/// environment, has ended. Callers hold a lock.
 struct Kernel {
   int device = 0, processors = 1;
   std::shared_ptr<Kernel> before = {};
   bool started = false, ended = false;
 
-  /// Of a device, those that no kernel of NCCL holds.
+  /// Returns the number of a device's processors that no kernel of NCCL holds.
   static int& free_processors(int device) {
     static auto& free = *new std::map<int, int>;  // threads end late
     return free.try_emplace(device, options().processors).first->second;
