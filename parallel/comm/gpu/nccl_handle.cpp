@@ -52,8 +52,8 @@ Error nccl_error(ncclResult_t result, const char* call, ncclComm_t comm) {
                   : Exit::internal,
       fmt::format("nccl: {}: {}{}{}\n  {}", call, ncclGetErrorString(result),
                   last.empty() ? "" : "\n  ", last,
-                  full ? "NCCL's buffers no longer fit on the GPU: 0.2 to 0.5 GB for each group of "
-                         "ranks.\n  Take a smaller --micro-batch, --recompute block or a higher "
+                  full ? "NCCL's buffers no longer fit on the GPU: each group of ranks has its "
+                         "own.\n  Take a smaller --micro-batch, --recompute block or a higher "
                          "--zero."
                        : "NCCL_DEBUG=INFO in the environment says more."));
 }
