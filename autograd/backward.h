@@ -59,6 +59,10 @@ Tensor graph_input(const Tensor& x, std::shared_ptr<Tensor> dx);
 /// rule receives it so. For a sum that continues elsewhere, such as on other ranks, and is rounded
 /// when it is complete. Does nothing if y has no history.
 void collect_gradient(const Tensor& y, DType dtype);
+/// Makes backward run the rule of y's op, which starts something that goes on by itself, as soon as
+/// it can: before the part of another rule that only leaves wait for. Does nothing if y has no
+/// history.
+void run_early(const Tensor& y);
 /// Makes `collector` collect the gradient of `y`, an op's output, whose rule then gets what
 /// collector->take() returns. Does nothing if y has no history.
 void collect_gradient(const Tensor& y, std::shared_ptr<autograd::Collector> collector);

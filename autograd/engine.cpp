@@ -38,17 +38,27 @@ void Pass::run(const std::shared_ptr<Node>& root, Tensor dy) {
   else walk.grads[root.get()] = std::exchange(dy, {}).to(root->dtype);
   walk.ready.push(root);
   while (!walk.ready.empty()) {
-    std::shared_ptr<Node> n = walk.ready.top();
-    walk.ready.pop();
-    Tensor g = n->collector ? n->collector->take() : std::exchange(walk.grads[n.get()], {});
+    auto [n, g] = take(walk);
     if (!n->later) {
       run_rule(*n, std::move(g), walk);
       continue;
     }
     run_rule(*n, g, walk);
+    while (!walk.ready.empty() && walk.ready.top()->early) {
+      auto [early, its] = take(walk);
+      run_rule(*early, std::move(its), walk);
+    }
     if (later_ && of_leaves(*n->later)) later_->jobs_.emplace_back(n->later, g);
     else run_rule(*n->later, g, walk);
   }
+}
+
+/// Takes the newest node that is ready, with its gradient.
+std::pair<std::shared_ptr<Node>, Tensor> Pass::take(Walk& walk) {
+  std::shared_ptr<Node> n = walk.ready.top();
+  walk.ready.pop();
+  Tensor g = n->collector ? n->collector->take() : std::exchange(walk.grads[n.get()], {});
+  return {std::move(n), std::move(g)};
 }
 
 /// Counts, for every node that `root` reaches, the consumers that will hand in a part.

@@ -32,6 +32,7 @@ class Pass : public std::enable_shared_from_this<Pass> {
     std::priority_queue<std::shared_ptr<Node>, std::vector<std::shared_ptr<Node>>, Older> ready;
   };
 
+  std::pair<std::shared_ptr<Node>, Tensor> take(Walk& walk);
   void count(Node& root, Walk& walk);
   void run_rule(Node& n, Tensor dy, Walk& walk);
   Into offer(const Node& n, Walk& walk);

@@ -124,6 +124,7 @@ struct Node {
   std::weak_ptr<Meta> leaf = {};              // set on the node of a leaf
   std::shared_ptr<Collector> collector = {};  // null: the engine collects the gradient
   bool is_leaf = false;
+  bool early = false;  // run_early()
   bool ran = false;  // the rule was dropped
 };
 

@@ -182,6 +182,10 @@ void collect_gradient(const Tensor& y, std::shared_ptr<autograd::Collector> coll
   y.meta()->node->collector = std::move(collector);
 }
 
+void run_early(const Tensor& y) {
+  if (requires_grad(y)) y.meta()->node->early = true;
+}
+
 Recording::Recording(Mode mode) : outer_(autograd::on) { autograd::on = mode == on; }
 Recording::~Recording() { autograd::on = outer_; }
 

@@ -214,6 +214,7 @@ class MetaBackend final : public Backend {
 
 MetaTarget::MetaTarget(Device::Kind kind) : outer_(std::exchange(target, kind)) {}
 MetaTarget::~MetaTarget() { target = outer_; }
+Device::Kind MetaTarget::kind() { return target; }
 
 KernelWork KernelWork::operator-(const KernelWork& before) const {
   return {products - before.products,       bytes - before.bytes,

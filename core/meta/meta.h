@@ -31,6 +31,8 @@ class MetaTarget {
   ~MetaTarget();
   MetaTarget(const MetaTarget&) = delete;
   MetaTarget& operator=(const MetaTarget&) = delete;
+  /// Returns the kind of this thread's innermost one.
+  static Device::Kind kind();
 
  private:
   Device::Kind outer_;

@@ -6,7 +6,7 @@ namespace triax::parallel {
 /// A rank on the meta device whose peers do not exist: transfers are noted in the ledger and finish
 /// at once; peers are taken to answer as this rank does. Any rank of any mesh can so be run alone,
 /// to see what it would hold, compute and send.
-class MetaComm final : public Communicator {
+class MetaComm : public Communicator {
  public:
   explicit MetaComm(Group group) : Communicator(std::move(group)) {}
   /// Makes rank `rank` of a world of `ranks`.
@@ -15,7 +15,7 @@ class MetaComm final : public Communicator {
   Device device() const override { return meta_device; }
   const char* transport() const override { return "nothing"; }
 
- private:
+ protected:
   Work start(Transfer t) override {
     if (t.call.kind == Call::all_gather && t.to.device() == cpu)
       for (int r = 0; r < size(); ++r)
@@ -23,6 +23,8 @@ class MetaComm final : public Communicator {
     if (t.call.kind == Call::counts) mirror(t.from, t.to);
     return {};
   }
+
+ private:
   std::unique_ptr<Communicator> start_split(Group group, int, int) override {
     return std::make_unique<MetaComm>(std::move(group));
   }

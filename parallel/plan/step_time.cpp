@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "parallel/data/buckets/buckets.h"
 #include "parallel/pipeline/check_schedule.h"
 #include "parallel/pipeline/simulate.h"
 #include "parallel/train/step/replica.h"
@@ -60,7 +61,7 @@ bool again(const StepOptions& o) {
 
 /// The times of one stage for one micro-batch.
 struct StepTimes::Slot {
-  double compute = 0, tensor = 0;
+  double compute = 0, tensor = 0, forward = 0;  // forward: of both
   Elements parameters = {};
   int64_t layers = 0, trained_layers = 0;
   double total() const { return compute + tensor; }
@@ -71,7 +72,7 @@ StepTimes::StepTimes(const Task& task, const Hardware& hardware,
     : task_(task), hardware_(hardware), kernels_(std::move(kernels)) {}
 
 const Facts& StepTimes::facts(const StepOptions& o) {
-  FactsKey key{o.mesh.tp, o.sequence_parallel, o.micro_batch, o.dtype, o.groups};
+  FactsKey key{o.mesh.tp, o.sequence_parallel, o.tp_pieces, o.micro_batch, o.dtype, o.groups};
   auto found = facts_.find(key);
   if (found == facts_.end())
     found =
@@ -81,7 +82,7 @@ const Facts& StepTimes::facts(const StepOptions& o) {
 }
 
 const std::vector<int64_t>& StepTimes::placement(const StepOptions& o) {
-  FactsKey key{o.mesh.tp, o.sequence_parallel, o.micro_batch, o.dtype, o.groups};
+  FactsKey key{o.mesh.tp, o.sequence_parallel, o.tp_pieces, o.micro_batch, o.dtype, o.groups};
   PipelineShape s = o.pipeline();
   auto& known = placements_[{key, s.stages, s.chunks, s.micros, s.placement, o.placement}];
   if (known.empty()) known = place(facts(o), o);
@@ -116,11 +117,33 @@ const Bubble& StepTimes::bubble(const StepOptions& o) {
   return bubbles_.emplace(key, made).first->second;
 }
 
+bool StepTimes::overlaps(int64_t ranks, int64_t stride) const {
+  bool on_cards = ranks > 1 && ranks * stride > hardware_.per_node;
+  return kernels_->overlap() && (!hardware_.on_host() || on_cards);
+}
+
+double StepTimes::exposed(const std::vector<Beat>& beats, const StepOptions& o) const {
+  double now = 0, link_free = 0, work = 0;
+  std::map<size_t, double> ends;
+  for (const Beat& beat : beats) {
+    double kernels = kernels_->device(beat.work, hardware_, o.dtype);
+    now += kernels, work += kernels;
+    if (beat.sent.calls > 0)
+      ends[beat.collective] = link_free =
+          std::max(link_free, now) + hardware_.seconds(beat.sent, o.mesh.tp, 1);
+    else if (auto end = ends.find(beat.collective); end != ends.end())
+      now = std::max(now, end->second);
+  }
+  return now - work;
+}
+
 StepTimes::Slot StepTimes::pass(const KernelWork& work, const Ledger::Line& sums,
-                                const StepOptions& o) {
+                                const std::vector<Beat>& beats, const StepOptions& o) {
   const Hardware& h = hardware_;
   double device = kernels_->device(work, h, o.dtype), host = kernels_->host(work, h, o.mesh.tp);
-  double collectives = h.seconds(sums, o.mesh.tp, 1), compute = with_host(device, host);
+  bool hides = o.tp_pieces > 1 && overlaps(o.mesh.tp, 1);
+  double collectives = hides ? exposed(beats, o) : h.seconds(sums, o.mesh.tp, 1);
+  double compute = with_host(device, host);
   return {compute, h.on_host() ? collectives : with_host(device + collectives, host) - compute};
 }
 
@@ -140,10 +163,11 @@ std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
       Slot& slot = all[size_t(s)];
       for (size_t i = first[v]; i < first[v + 1]; ++i) {
         const LayerFacts& l = layers[i];
-        Slot forward = pass(l.forward, l.tp_forward, o);
-        Slot backward = pass(l.backward, l.tp_backward, o);
+        Slot forward = pass(l.forward, l.tp_forward, l.forward_beats, o);
+        Slot backward = pass(l.backward, l.tp_backward, l.backward_beats, o);
         slot.compute += forward.compute + backward.compute;
         slot.tensor += forward.tensor + backward.tensor;
+        slot.forward += forward.total();
         slot.compute += kernels_->gradients(double(l.parameters.trained), h, o.reduce_dtype);
         slot.parameters += l.parameters;
         if (s == 0 && last_on == 0) slot.parameters -= l.shared;
@@ -179,11 +203,17 @@ double StepTimes::over_replicas(const MeshShape& m, int64_t calls, double bytes)
 
 double StepTimes::after_backward(const StepOptions& o, const Slot& s, double hidden) const {
   double trained = double(s.parameters.trained), sent = double(size_of(o.reduce_dtype)), rest = 0;
+  bool overlap = overlaps(o.mesh.dp, o.mesh.tp);
+  int64_t calls = trained > 0;
+  if (overlap) calls = int64_t(std::ceil(trained / double(BucketSizes::on(hardware_.kind(), o.mesh.dp).other)));
   if (o.zero <= Zero::optimizer)
-    rest = over_replicas(o.mesh, trained > 0, (o.zero == Zero::off ? 2 : 1) * sent * trained);
+    rest = over_replicas(o.mesh, calls, (o.zero == Zero::off ? 2 : 1) * sent * trained);
   rest = std::max(0., rest - hidden);
-  if (o.zero == Zero::optimizer || o.zero == Zero::gradients)
-    rest += over_replicas(o.mesh, trained > 0, double(size_of(o.dtype)) * trained);
+  if (o.zero == Zero::optimizer || o.zero == Zero::gradients) {
+    double gather = over_replicas(o.mesh, calls, double(size_of(o.dtype)) * trained);
+    double of_a_layer = gather / double(std::max<int64_t>(1, s.trained_layers));
+    rest += overlap ? std::max(of_a_layer, gather - s.forward) : gather;
+  }
   return rest;
 }
 
@@ -193,8 +223,7 @@ StepTime StepTimes::operator()(const StepOptions& o) {
   auto all = slots(o);
   double weight = double(size_of(o.dtype)), sent = double(size_of(o.reduce_dtype)),
          hop = handover(o);
-  // Whether collectives of dp overlap kernels.
-  bool behind = !h.on_host() && kernels_->overlap();
+  bool behind = overlaps(o.mesh.dp, o.mesh.tp);
   StepTime t, each;  // each: of a micro-batch
   double sum = 0, slow = 0;
   auto over_dp = [&](int64_t calls, double bytes) { return over_replicas(o.mesh, calls, bytes); };

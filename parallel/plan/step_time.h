@@ -15,10 +15,10 @@ namespace triax::parallel {
 /// The seconds of one step, by their use.
 struct StepTime {
   double compute = 0;   ///< kernels of the slowest stage, all micro-batches
-  double tensor = 0;    ///< its collectives of tp, which nothing hides
+  double tensor = 0;    ///< its collectives of tp that nothing hides
   double handover = 0;  ///< its activations and gradients to and from other stages
   double bubble = 0;    ///< waiting in the pipeline
-  double data = 0;      ///< collectives of dp that backward does not hide
+  double data = 0;      ///< collectives of dp that nothing hides
   double update = 0;    ///< of the weights, by AdamW
   double total() const { return compute + tensor + handover + bubble + data + update; }
 };
@@ -44,7 +44,7 @@ class KernelTimes {
   }
   /// Returns the seconds to add so many gradients of a micro-batch, outside of backward's kernels.
   virtual double gradients(double /*elements*/, const Hardware&, DType) const { return 0; }
-  /// True if collectives of dp overlap kernels.
+  /// True if collectives overlap kernels, as those of triax do.
   virtual bool overlap() const { return true; }
 };
 
@@ -56,9 +56,12 @@ class KernelTimes {
 /// rank of tp is taken to send its share. A step takes the slowest stage for all micro-batches, and
 /// the schedule's idle time (simulated for equal stages, forward : input : weight gradients as
 /// 1 : 1 : 1, or 1 : 2 : 1 where blocks are computed again) times what the other stages take on
-/// average. Gradients of dp travel behind two thirds of the last micro-batch on GPUs, and while the
-/// slowest stage still works; behind nothing on CPUs, whose cores move them. With ZeRO 2 and 3 a
-/// micro-batch takes at least its collectives.
+/// average. Collectives that GPUs make, or network cards, overlap kernels; those between CPUs of a
+/// node do not, since their cores move the bytes. Gradients of dp travel behind two thirds of the
+/// last micro-batch, and while the slowest stage still works. With ZeRO 2 and 3 a micro-batch takes
+/// at least its collectives. The new weights of ZeRO 1 and 2 are gathered behind the first forward,
+/// but for those of one layer. A collective of tp that is cut in pieces is hidden by the kernels
+/// between its start and the wait for it; whole ones are counted whole.
 class StepTimes {
  public:
   /// Keeps references to both.
@@ -82,18 +85,23 @@ class StepTimes {
   struct Slot;
   /// Returns the time of a layer's forward or backward. Collectives of tp are started as kernels
   /// are: on GPUs they take no time of those that wait for the host.
-  Slot pass(const KernelWork& work, const Ledger::Line& sums, const StepOptions& o);
+  Slot pass(const KernelWork& work, const Ledger::Line& sums, const std::vector<Beat>& beats,
+            const StepOptions& o);
+  /// Returns the seconds in which a rank only waits for collectives of tp.
+  double exposed(const std::vector<Beat>& beats, const StepOptions& o) const;
+  /// True if collectives of so many ranks, `stride` apart, overlap kernels.
+  bool overlaps(int64_t ranks, int64_t stride) const;
   std::vector<Slot> slots(const StepOptions& o);
   double handover(const StepOptions& o);
   double over_replicas(const MeshShape& m, int64_t calls, double bytes) const;
-  /// Seconds of dp's collectives behind the last backward of a stage, of which the first are
-  /// `hidden` behind kernels.
+  /// Returns the seconds of dp's collectives behind the last backward of a stage, of which the
+  /// first are `hidden` behind kernels, and those of the gathering in front of the next forward.
   double after_backward(const StepOptions& o, const Slot& s, double hidden) const;
 
   const Task& task_;
   const Hardware& hardware_;
   std::shared_ptr<const KernelTimes> kernels_;
-  using FactsKey = std::tuple<int, bool, int64_t, DType, std::string>;
+  using FactsKey = std::tuple<int, bool, int, int64_t, DType, std::string>;
   std::map<FactsKey, Facts> facts_;
   std::map<std::tuple<FactsKey, int, int, int, Placement, std::string>, std::vector<int64_t>>
       placements_;  ///< a program's own may depend on all of the shape

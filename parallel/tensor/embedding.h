@@ -35,7 +35,8 @@ class VocabularyEmbedding : public nn::Module {
   }
   /// Returns, of x as outside [rows, width], this rank's slice of the logits [all rows, slice].
   Tensor logits(const Tensor& x) const {
-    return tp_.through(x, [&](const Tensor& all) { return linear(all, table_); });
+    return tp_.through(
+        x, [&](const Tensor& all) { return linear(all, table_); }, TensorParallel::Cut::whole);
   }
   /// Returns the cross-entropy of these logits, alike on all ranks; targets [all rows], of the
   /// whole vocabulary. As triax::cross_entropy otherwise, whose `slice` and `combine` are set here.

@@ -1,6 +1,7 @@
 #include "parallel/tensor/tensor_parallel.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "autograd/ops.h"
 #include "core/check.h"
@@ -27,6 +28,19 @@ Tensor rounded(const Tensor& dx, DType dtype, autograd::Into& into) {
   if (write == Write::add) backend(dx).accumulate(dx, y);
   else copy_(y, dx);
   return y;
+}
+
+/// Records y, the rounded sum of parts, and bias if there is one.
+Tensor left(Tensor y, const Tensors& parts, const Tensor& bias, autograd::Rule rule) {
+  return record("leave", std::move(y), parts, std::move(rule), {bias},
+                bias.defined() ? autograd::bias_rule(bias) : autograd::Rule());
+}
+
+/// Returns y + bias where the parts, in another dtype than y is to have, have none inside.
+Tensor with_bias(Tensor y, const Tensor& bias, DType dtype) {
+  NoGrad guard;
+  if (bias.defined() && y.dtype() != dtype) y = y + bias.detach().to(y.dtype());
+  return y.to(dtype);
 }
 
 }  // namespace
@@ -109,11 +123,38 @@ Tensor TensorParallel::enter(const Tensor& x) const {
   return y;
 }
 
-Tensor TensorParallel::through(const Tensor& x,
-                               const std::function<Tensor(const Tensor&)>& product) const {
-  Tensor all = enter(x), y = product(all);
-  if (!sequence_) return y;
-  return remake(y, all, [tp = *this, mine = x.detach()] { return tp.gathered(mine); });
+// A sum is in flight while rules make weights' gradients and the next pieces: the last piece's rule
+// hands it on, and `arrive`, recorded before, waits for it.
+Tensor TensorParallel::through(const Tensor& x, const Product& product, Cut cut) const {
+  if (undivided()) return product(x);
+  if (sliced() || samples_apart() > 1) {
+    Tensor all = enter(x), y = product(all);
+    if (!sequence_) return y;
+    return remake(y, all, [tp = *this, mine = x.detach()] { return tp.gathered(mine); });
+  }
+  Pieces pieces{pieces_.shares};
+  if (cut == Cut::pieces) pieces = pieces_.of(x.size(0));
+  Tensor mine = x.detach().contiguous();
+  auto sum = std::make_shared<Summing>(*tp_, pieces);
+  Tensor from = record("arrive", x.detach(), {x},
+                       autograd::Rule([sum, dtype = x.dtype()](Tensor dy, autograd::Into& into) {
+                         sum->wait();
+                         return Tensors{rounded(dy, dtype, into)};
+                       }));
+  collect_gradient(from, dtype_of_sums(x.dtype()));
+  Gathering gathering(*tp_, pieces, mine);
+  auto again = std::make_shared<Gathering>(*tp_, pieces, mine);
+  Tensors ys;
+  for (int64_t c = 0; c < pieces.count; ++c) {
+    Tensor all = sequence_ ? gathering.take(c, c + 1) : pieces.take(mine, c);
+    all = record("enter", all, {from},
+                 [sum, c](const Tensor& dy) { return Tensors{sum->add(dy, c)}; });
+    collect_gradient(all, dtype_of_sums(x.dtype()));
+    run_early(all);
+    Tensor y = product(all);
+    ys.push_back(sequence_ ? remake(y, all, [=] { return again->take(c, c - 1); }) : y);
+  }
+  return pieces.count == 1 ? ys[0] : pieces.join(ys);
 }
 
 Tensor TensorParallel::leave(Tensor x) const {
@@ -145,9 +186,11 @@ Tensor TensorParallel::leave_product(const Tensor& x, const Tensor& weight,
   }
   DType sums = dtype_of_sums(x.dtype());
   Tensor inside = rank() == 0 && bias.defined() ? bias.detach() : Tensor();
-  Tensor parts = sums == x.dtype() ? linear(x, weight, inside)
-                                   : linear_to({empty(shape, sums, x.device())}, x, weight);
-  return leave_parts(std::move(parts), bias, x.dtype());
+  auto product = [&](const Tensor& rows) {
+    if (sums == x.dtype()) return linear(rows, weight, inside);
+    return linear_to({empty({rows.size(0), weight.size(0)}, sums, x.device())}, rows, weight);
+  };
+  return leave_pieces(x, product, bias);
 }
 
 Tensor TensorParallel::leave_parts(Tensor parts, const Tensor& bias, DType dtype) const {
@@ -157,15 +200,45 @@ Tensor TensorParallel::leave_parts(Tensor parts, const Tensor& bias, DType dtype
                                  : clone(parts.detach());
   if (size() > 1 && !sequence_) tp_->all_reduce(y).wait();
   parts = without_values(parts);
-  if (bias.defined() && y.dtype() != dtype) {  // else it is in the parts
-    NoGrad guard;
-    y = y + bias.detach().to(y.dtype());
-  }
   auto rule = [tp = *this](const Tensor& dy, autograd::Into&) {
     return Tensors{tp.sequence_ ? tp.gathered(dy) : dy};
   };
-  return record("leave", y.to(dtype), {parts}, std::move(rule), {bias},
-                bias.defined() ? autograd::bias_rule(bias) : autograd::Rule());
+  return left(with_bias(y, bias, dtype), {parts}, bias, std::move(rule));
+}
+
+Tensor TensorParallel::leave_pieces(const Tensor& x, const Product& product,
+                                    const Tensor& bias) const {
+  Pieces pieces = pieces_.of(rows(x.size(0)));
+  if (samples_apart() > 1 || (pieces.count == 1 && !sequence_))
+    return leave_parts(product(x), bias, x.dtype());
+  Summing sum(*tp_, pieces);
+  auto gathering = std::make_shared<std::optional<Gathering>>();
+  Tensors parts;
+  Tensor y;
+  int64_t c = 0;
+  for (const Tensor& rows : pieces.cut(x)) {
+    Tensor part = product(rows);
+    y = sum.add(part, c);
+    part = without_values(part);
+    if (sequence_) {
+      part = record("arrive", part, {part}, [gathering, c](const Tensor& dy) {
+        (*gathering)->finish(c);
+        return Tensors{dy};
+      });
+      collect_gradient(part, x.dtype());  // what is in flight must not be converted
+    }
+    parts.push_back(part);
+    ++c;
+  }
+  sum.wait();
+  auto rule = [=, tp = *this](const Tensor& dy, autograd::Into&) {
+    Tensors pieces_of_dy(size_t(pieces.count));
+    if (tp.sequence_) gathering->emplace(*tp.tp_, pieces, dy);
+    for (int64_t i = pieces.count - 1; i >= 0; --i)  // in the order in which rules wait for them
+      pieces_of_dy[size_t(i)] = tp.sequence_ ? (*gathering)->start(i) : pieces.take(dy, i);
+    return pieces_of_dy;
+  };
+  return left(with_bias(y, bias, x.dtype()), parts, bias, std::move(rule));
 }
 
 Tensor TensorParallel::scatter_rows(const Tensor& x) const {

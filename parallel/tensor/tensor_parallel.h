@@ -4,6 +4,7 @@
 #include "autograd/backward.h"
 #include "nn/parameter.h"
 #include "parallel/comm/communicator.h"
+#include "parallel/tensor/pieces.h"
 #include "parallel/tensor/slices.h"
 
 namespace triax::parallel {
@@ -13,6 +14,10 @@ struct TensorParallelOptions {
   /// Korthikanti et al., "Reducing activation recomputation", 2022, section 4.2.2).
   bool sequence = false;
   Slices slices = {};
+  /// Rows of a split layer are cut into at most this many pieces, as evenly as they divide: the
+  /// transfer of one runs beside the products of the others (as in Wang et al., "Overlap
+  /// communication with dependent computation via decomposition", 2023). Not with slices.
+  int pieces = 1;
 };
 
 /// A stretch of a model whose matrices are split over the ranks of an axis (Shoeybi et al.,
@@ -21,9 +26,16 @@ struct TensorParallelOptions {
 /// on rows of their own. With one rank everything here is the identity. Cheap to copy.
 class TensorParallel {
  public:
+  /// Maps rows to rows, one by one.
+  using Product = std::function<Tensor(const Tensor& rows)>;
+  enum class Cut { pieces, whole };
+
   /// `tp` must outlive it.
   explicit TensorParallel(Communicator& tp, const TensorParallelOptions& options = {})
-      : tp_(&tp), sequence_(options.sequence && tp.size() > 1), slices_(options.slices) {}
+      : tp_(&tp),
+        sequence_(options.sequence && tp.size() > 1),
+        slices_(options.slices),
+        pieces_{sequence_ ? tp.size() : 1, options.pieces} {}
 
   int rank() const { return tp_->rank(); }
   int size() const { return tp_->size(); }
@@ -58,9 +70,11 @@ class TensorParallel {
   // and rounded once, as in one rank's product: else a part could overflow where the sum does not.
   /// Gathers this rank's rows -> all rows; backward sums the ranks' parts of the gradient.
   Tensor enter(const Tensor& x) const;
-  /// Returns product(enter(x)), for a product that keeps its input for its weight's gradient. With
-  /// `sequence` it keeps this rank's rows, and backward gathers the others again.
-  Tensor through(const Tensor& x, const std::function<Tensor(const Tensor&)>& product) const;
+  /// Returns product(enter(x)), for a product that makes each row of one row, and keeps its input
+  /// for its weight's gradient. With `sequence` it keeps this rank's rows, and backward gathers the
+  /// others again. Backward sums over the ranks beside the weight's gradient, and beside the other
+  /// pieces; what is wide, such as logits, is better not joined from pieces.
+  Tensor through(const Tensor& x, const Product& product, Cut cut = Cut::pieces) const;
   /// Sums the ranks' parts -> this rank's rows of the sum. Moved in, x gives its memory.
   Tensor leave(Tensor x) const;
   /// Sums parts that are zero on all ranks but one, element by element.
@@ -96,6 +110,7 @@ class TensorParallel {
 
  private:
   Tensor leave_parts(Tensor parts, const Tensor& bias, DType dtype) const;
+  Tensor leave_pieces(const Tensor& x, const Product& product, const Tensor& bias) const;
   Tensor over_ranks(Tensor parts) const;
   Tensor joined(const Tensor& x) const;
   Tensor gathered(const Tensor& x) const;
@@ -105,6 +120,7 @@ class TensorParallel {
   Communicator* tp_;
   bool sequence_;
   Slices slices_;
+  Pieces pieces_;
 };
 
 }  // namespace triax::parallel

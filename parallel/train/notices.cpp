@@ -41,6 +41,8 @@ std::string without_effect(const TrainOptions& o, int64_t samples) {
                         o.check_replicas);
   if (s.sequence_parallel && s.mesh.tp == 1)
     text += "sequence-parallel: tp is 1, so there are no ranks to share out rows over\n";
+  if (s.tp_pieces > 1 && s.mesh.tp == 1)
+    text += fmt::format("tp-pieces={}: tp is 1, so nothing is sent\n", s.tp_pieces);
   // Offloaded parameters and a map of places need ZeRO-3 on one rank too.
   if (s.zero != Zero::off && s.mesh.dp == 1 && s.offload != Offloaded::parameters &&
       s.places.empty())

@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "core/check.h"
 #include "parallel/comm/threads/thread_comm.h"
+#include "parallel/comm/wrapper_comm.h"
 
 namespace triax::test {
 
@@ -86,13 +86,11 @@ class Wires {
 /// A communicator whose transfers, besides being made, take the time that a link of some speed
 /// would: `latency` + logical bytes (`Ledger`) / `bandwidth`. Ranks are threads of one process.
 /// Barriers and splits take none. What is split from it is as slow.
-class LinkComm final : public parallel::Communicator {
+class LinkComm final : public parallel::WrapperComm {
  public:
   LinkComm(std::unique_ptr<parallel::Communicator> inner, std::shared_ptr<Wires> wires)
-      : Communicator(inner->group()), inner_(std::move(inner)), wires_(std::move(wires)) {}
+      : WrapperComm(std::move(inner)), wires_(std::move(wires)) {}
   const char* transport() const override { return "a modelled link"; }
-  Device device() const override { return inner_->device(); }
-  std::shared_ptr<Allocator> allocator() override { return inner_->allocator(); }
 
  private:
   using Call = parallel::Call;
@@ -106,7 +104,7 @@ class LinkComm final : public parallel::Communicator {
       work.wait();
       wires->wait(*passage);
     }
-    void abandon(std::exception_ptr error) noexcept override { fault->error = error; }
+    void abandon(std::exception_ptr error) noexcept override { fault->note(error); }
 
     parallel::Work work;
     std::shared_ptr<Wires> wires;
@@ -115,67 +113,27 @@ class LinkComm final : public parallel::Communicator {
   };
 
   parallel::Work start(parallel::Transfer t) override {
-    double before = inner_->ledger().total().bytes;
-    parallel::Work work = start_inner(t);
-    if (t.call.kind == Call::barrier || t.call.kind == Call::split) return work;
-    double bytes = inner_->ledger().total().bytes - before;
+    Call::Kind kind = t.call.kind;
+    int peer = t.call.peer;
+    double bytes = ledger().total().bytes, sent = bytes - std::exchange(sent_, bytes);
+    parallel::Work work = start_inner(std::move(t));
+    if (kind == Call::barrier || kind == Call::split) return work;
     Wires::Wire wire{-1, -1};
-    if (t.call.kind == Call::send) wire = {rank(), t.call.peer};
-    if (t.call.kind == Call::recv) wire = {t.call.peer, rank()};
+    if (kind == Call::send) wire = {rank(), peer};
+    if (kind == Call::recv) wire = {peer, rank()};
     bool collective = wire.first < 0;
-    auto passage = wires_->post(wire, posted_[wire]++, collective ? size() : 2, bytes);
+    auto passage = wires_->post(wire, posted_[wire]++, collective ? size() : 2, sent);
     return parallel::Work(std::make_shared<Operation>(std::move(work), wires_, passage, fault()));
   }
 
-  parallel::Work start_inner(const parallel::Transfer& t) {
-    const Call& c = t.call;
-    switch (c.kind) {
-      case Call::all_reduce:
-        return inner_->all_reduce(t.to, c.op, c.place);
-      case Call::counts:
-        return inner_->all_gather(t.from, t.to, c.place);
-      case Call::all_to_all:
-        check(!c.slices, "link: an all_to_all with counts; expected one of equal slices");
-        return inner_->all_to_all(t.from, t.to, c.place);
-      case Call::split:
-        seats_ = t.to.to_host<int64_t>();
-        [[fallthrough]];
-      case Call::all_gather:
-        return inner_->all_gather(t.from, t.to, c.place);
-      case Call::reduce_scatter:
-        return inner_->reduce_scatter(t.from, t.to, c.op, c.place);
-      case Call::broadcast:
-        return inner_->broadcast(t.from.defined() ? t.from : t.to, c.peer, c.place);
-      case Call::reduce:
-        return inner_->reduce(t.from, c.peer, c.op, c.place);
-      case Call::gather:
-        return inner_->gather(t.from, t.to, c.peer, c.place);
-      case Call::scatter:
-        return inner_->scatter(t.from, t.to, c.peer, c.place);
-      case Call::send:
-        return inner_->send(t.from, c.peer, c.place);
-      case Call::recv:
-        return inner_->recv(t.to, c.peer, c.place);
-      case Call::barrier:
-        inner_->barrier(c.place);
-        return {};
-    }
-    fail(Exit::internal, "link: unknown call");
-  }
-
   std::unique_ptr<Communicator> start_split(parallel::Group g, int number, int color) override {
-    auto seat = [&](int rank) {
-      if (size() == 1) return Seat{color, 0};
-      return Seat{int(seats_[size_t(2 * rank)]), int(seats_[size_t(2 * rank) + 1])};
-    };
-    auto part = inner_->split(seat, g.name);
-    return std::make_unique<LinkComm>(std::move(part), wires_->child(number, color));
+    return std::make_unique<LinkComm>(split_inner(std::move(g), number, color),
+                                      wires_->child(number, color));
   }
 
-  std::unique_ptr<parallel::Communicator> inner_;
   std::shared_ptr<Wires> wires_;
   std::map<Wires::Wire, int64_t> posted_;
-  std::vector<int64_t> seats_;  // color and key of every rank, in the split under way
+  double sent_ = 0;  // until the last call
 };
 
 /// `parallel::run_ranks`, with a link of this speed between the ranks.

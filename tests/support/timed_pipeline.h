@@ -4,6 +4,7 @@
 #include <mutex>
 #include <string>
 
+#include "core/check.h"
 #include "parallel/pipeline/pipeline.h"
 #include "parallel/pipeline/simulate.h"
 #include "parallel/pipeline/synthesis/schedule_file.h"

@@ -31,9 +31,9 @@ int most_processors(const Traffic& traffic) {
   return int(traffic.messages ? std::bit_floor(part) : part);
 }
 
-ncclConfig_t config_of(const Group& group) {
+ncclConfig_t config_of(const Group& group, NcclHandle::Calls calls) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = 0;
+  config.blocking = calls == NcclHandle::Calls::here;
   config.maxCTAs = most_processors(group.traffic);  // NCCL_MAX_CTAS counts instead, if it is set
   config.commName = group.name.c_str();
   return config;
@@ -60,15 +60,15 @@ Error nccl_error(ncclResult_t result, const char* call, ncclComm_t comm) {
 
 NcclHandle::NcclHandle(Group group, const ncclUniqueId& id)
     : group_(std::move(group)), stream_(urgent_stream()) {
-  ncclConfig_t config = config_of(group_);
+  ncclConfig_t config = config_of(group_, Calls::beside);
   start("ncclCommInitRankConfig", Deadline::of_start(),
         [&] { return ncclCommInitRankConfig(&comm_, group_.size(), id, group_.rank, &config); });
 }
 
-NcclHandle::NcclHandle(Group group, NcclHandle& parent, int color)
+NcclHandle::NcclHandle(Group group, NcclHandle& parent, int color, Calls calls)
     : group_(std::move(group)), stream_(urgent_stream()) {
   if (!parent.comm_) return;  // a group of one
-  ncclConfig_t config = config_of(group_);
+  ncclConfig_t config = config_of(group_, calls);
   parent.run("ncclCommSplit", [&](ncclComm_t from) {
     return ncclCommSplit(from, color, group_.rank, &comm_, &config);
   });
@@ -145,17 +145,14 @@ void NcclHandle::abort() noexcept {
 
 namespace {
 
-constexpr auto between_looks = std::chrono::milliseconds(20);
+constexpr auto between_looks = std::chrono::milliseconds(20), between_answers = 50 * between_looks;
 
 Error stuck(const Group& group, const Call& call, int64_t number) {
   return Error(
       Exit::peer_lost,
       fmt::format("{}: no progress in group {} for {} s, seen by rank {} at its call {} there\n"
                   "  called at {}\n"
-                  "  A rank has ended early, hangs, or called something else, which NCCL does not "
-                  "see.\n"
-                  "  --comm mpi compares the calls and names the ranks. TRIAX_TIMEOUT (seconds) "
-                  "sets the limit.",
+                  "  A rank has ended early, or hangs. TRIAX_TIMEOUT (seconds) sets the limit.",
                   describe(call), group.str(), group.time_limit, group.members[size_t(group.rank)],
                   number, str(call.place)),
       str(call.place));
@@ -171,8 +168,10 @@ Error failed(const Error& why, const Group& group, const Call& call) {
 
 }  // namespace
 
-NcclWatchdog::NcclWatchdog(int device, std::function<void(const Error&)> lost)
+NcclWatchdog::NcclWatchdog(int device, std::function<void(const Error&)> lost,
+                           const std::string& job, const Group& world)
     : lost_(std::move(lost)),
+      log_(job, world),
       thread_([this, device](const std::stop_token& over) { run(device, over); }),
       second_([this](const std::stop_token& over) { report_silence(over); }) {}
 
@@ -205,9 +204,11 @@ void NcclWatchdog::run(int device, const std::stop_token& over) {
   try {
     cuda::require(cudaSetDevice(device), "cudaSetDevice");
     while (!over.stop_requested() && !ended_) {
-      if (queues_.empty()) changed_.wait(lock, over, [&] { return !queues_.empty(); });
+      answer_others();
+      if (queues_.empty())
+        changed_.wait_for(lock, over, between_answers, [&] { return !queues_.empty(); });
       else changed_.wait_for(lock, over, between_looks, [] { return false; });
-      asked_ = clock_.seconds();
+      asked_ = ++questions_;
       for (auto& queue : queues_) retire(queue);
       asked_ = 0;
       std::erase_if(queues_, [](auto& queue) { return queue.empty(); });
@@ -232,7 +233,15 @@ void NcclWatchdog::look(InFlight& f) {
   ncclResult_t result = f.comm->async_error();
   if (result != ncclSuccess && result != ncclInProgress)
     throw failed(f.comm->error(result), group, f.call);
-  if (clock_.seconds() - f.since > group.time_limit) throw stuck(group, f.call, f.number);
+  asked_ = 0;  // it has answered
+  if (clock_.seconds() - f.since > group.time_limit)
+    throw log_.compare(stuck(group, f.call, f.number), group);
+}
+
+void NcclWatchdog::answer_others() {
+  if (clock_.seconds() - answered_ < std::chrono::duration<double>(between_answers).count()) return;
+  answered_ = clock_.seconds();
+  log_.answer();
 }
 
 /// Ends all. The abort wakes whoever waits for the GPU, and they must then find the error.
@@ -269,21 +278,42 @@ void NcclWatchdog::abort_all(std::unique_lock<std::mutex>& lock) noexcept {
   lock.lock();
 }
 
+void NcclWatchdog::run(NcclHandle& comm, const char* what,
+                       const std::function<ncclResult_t(ncclComm_t)>& call) {
+  struct Calling {
+    explicit Calling(NcclWatchdog& w) : watchdog(w) { watchdog.called_ = ++watchdog.calls_; }
+    ~Calling() { watchdog.called_ = 0; }
+    NcclWatchdog& watchdog;
+  } here(*this);
+  comm.run(what, call);
+}
+
 void NcclWatchdog::report_silence(const std::stop_token& over) {
+  struct Question {
+    std::atomic<int64_t>& number;
+    const char* text;
+    int64_t last = 0;
+    double since = 0;
+  } questions[] = {
+      {asked_,
+       "nccl: the GPU's driver has not answered for {} s\n"
+       "  Another thread of this rank waits for the GPU in a call that holds the driver.\n"},
+      {called_,
+       "nccl: a call has not returned for {} s\n"
+       "  NCCL connects ranks at their first message, and one of them has not come.\n"}};
   WaitClock clock;
   std::mutex mutex;
   std::unique_lock lock(mutex);
   std::condition_variable_any never;
-  double asked = 0, since = 0;
   while (!never.wait_for(lock, over, between_looks, [&] { return over.stop_requested(); })) {
-    double now = clock.seconds(), last = asked_;
-    if (last == 0 || last != asked) asked = last, since = now;
-    if (last == 0 || now - since <= time_limit_ || ended_) continue;
-    return lost_(Error(Exit::peer_lost,
-                       fmt::format("nccl: the GPU's driver has not answered for {} s\n"
-                                   "  Another thread of this rank waits for the GPU in a call that "
-                                   "holds the driver.\n  TRIAX_TIMEOUT (seconds) sets the limit.",
-                                   time_limit_.load())));
+    double now = clock.seconds();
+    for (Question& q : questions) {
+      int64_t number = q.number;
+      if (number == 0 || number != q.last) q.last = number, q.since = now;
+      if (number == 0 || now - q.since <= time_limit_ || ended_) continue;
+      return lost_(Error(Exit::peer_lost, fmt::format(fmt::runtime(q.text), time_limit_.load()) +
+                                              "  TRIAX_TIMEOUT (seconds) sets the limit."));
+    }
   }
 }
 

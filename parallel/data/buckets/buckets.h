@@ -49,6 +49,14 @@ struct BucketSizes {
   int64_t first =
       int64_t{1} << 18;        ///< elements (1 MiB of f32): small, so that reducing starts soon
   int64_t other = 25 * first;  ///< elements
+
+  /// Returns sizes for data parallelism of `dp` such devices. GPUs reach the rate of their links
+  /// with large sums only (Megatron-LM: 40 million elements, or a million for each rank).
+  static BucketSizes on(Device::Kind kind, int64_t dp) {
+    BucketSizes sizes;
+    if (kind == Device::Kind::cuda) sizes.other = std::max<int64_t>(40'000'000, 1'000'000 * dp);
+    return sizes;
+  }
 };
 
 /// Cuts groups into buckets, each in reverse order of declaration, which is about the order in

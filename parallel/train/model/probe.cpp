@@ -71,13 +71,51 @@ nn::Layer checked(nn::Layer layer) {
   return layer;
 }
 
+/// Ranks on the meta device that note when this one starts collectives and waits for them.
+class Metronome final : public MetaComm {
+ public:
+  using MetaComm::MetaComm;
+  /// Returns the beats since the last call.
+  std::vector<Beat> take() {
+    note({});
+    return std::exchange(beats_, {});
+  }
+
+ private:
+  struct Awaited final : Operation {
+    Awaited(Metronome& m, size_t n) : metronome(m), number(n) {}
+    bool advance() override { return wait(), true; }
+    void wait() override { metronome.note({{}, number}); }
+    void abandon(std::exception_ptr) noexcept override {}
+    Metronome& metronome;
+    size_t number;
+  };
+  Work start(Transfer t) override {
+    (void)MetaComm::start(std::move(t));
+    Ledger::Line all = ledger().total();
+    note({{}, ++collectives_, all - sent_});
+    sent_ = all;
+    return Work(std::make_shared<Awaited>(*this, collectives_));
+  }
+  void note(Beat beat) {
+    beat.work = meta_work() - done_;
+    done_ = meta_work();
+    beats_.push_back(beat);
+  }
+  std::vector<Beat> beats_;
+  KernelWork done_ = meta_work();
+  Ledger::Line sent_;
+  size_t collectives_ = 0;
+};
+
 /// Runs the layers of a model, on the meta device, and checks what they do.
 class Walk {
  public:
   Walk(const Build& build, const nn::Batch& like, const ProbeOptions& o)
       : o_(o),
         ranks_(o.tp, 0),
-        tp_(ranks_, {.sequence = o.sequence_parallel, .slices = {.count = o.slices}}),
+        tp_(ranks_,
+            {.sequence = o.sequence_parallel, .slices = {.count = o.slices}, .pieces = o.pieces}),
         model_(model_of(build, tp_)),
         batch_(on_meta(like, o.dtype)),
         replicas_(o.dp),
@@ -180,9 +218,11 @@ class Walk {
     auto sent = [&] { return ranks_.ledger().total(); };
     KernelWork start = meta_work();
     Ledger::Line sent_before = sent();
+    (void)ranks_.take();
     Tensor y = layer.run(x_, batch_);
     KernelWork forward = meta_work() - start;
     Ledger::Line sent_forward = sent();
+    auto forward_beats = ranks_.take();
     Tensor dy = zeros(y.shape(), y.dtype(), y.device());
     start = meta_work();
     if (requires_grad(y)) backward(without_values(y), std::move(dy));
@@ -192,6 +232,8 @@ class Walk {
                      .out = {y.shape(), y.dtype()},
                      .tp_forward = sent_forward - sent_before,
                      .tp_backward = sent() - sent_forward,
+                     .forward_beats = std::move(forward_beats),
+                     .backward_beats = ranks_.take(),
                      .selective = bool(layer.selective)};
     for (auto* p : used_by(layer)) {
       facts.parameters.add(*p, p->value.numel());
@@ -209,7 +251,7 @@ class Walk {
   }
 
   const ProbeOptions& o_;
-  MetaComm ranks_;
+  Metronome ranks_;
   TensorParallel tp_;
   std::unique_ptr<nn::Sequence> model_;
   nn::Batch batch_;

@@ -35,6 +35,14 @@ struct Elements {
   }
 };
 
+/// A collective of the tensor-parallel ranks that starts, or is waited for, and the kernels of the
+/// rank between the beat before and this one.
+struct Beat {
+  KernelWork work;
+  size_t collective = 0;   ///< its number
+  Ledger::Line sent = {};  ///< what starts; no calls: it is waited for
+};
+
 /// The work, output and parameters of a layer in one micro-batch.
 struct LayerFacts {
   std::string name;
@@ -42,6 +50,7 @@ struct LayerFacts {
   Boundary out;  ///< its output
   /// The collectives of the tensor-parallel ranks.
   Ledger::Line tp_forward = {}, tp_backward = {};
+  std::vector<Beat> forward_beats = {}, backward_beats = {};
   /// A rank's elements of the parameters it uses, and of those that an earlier layer uses too.
   Elements parameters = {}, shared = {};
   bool selective = false;  ///< it can recompute a part of itself: nn::Layer::selective
@@ -61,6 +70,7 @@ struct ProbeOptions {
   bool sequence_parallel = false;
   DType dtype = f32;
   int slices = 1;           ///< Slices::count
+  int pieces = 1;           ///< TensorParallelOptions::pieces
   bool bitwise = false;     ///< refuse layers that sum over samples
   std::string groups = {};  ///< groups of parameters: which are frozen (apply_groups)
   bool operator==(const ProbeOptions&) const = default;

@@ -43,6 +43,8 @@ void check_bitwise(const TrainOptions& o) {
                       "--tp-slices N, a multiple\n  of each tp that is to have the same bits, such "
                       "as {}, the same N on all meshes",
                       s.mesh.tp));
+  without(s.tp_pieces == 1, fmt::format("tp-pieces={}", s.tp_pieces),
+          "A sum over rows would be made in pieces");
   without(s.reduce_dtype == f32, "reduce-dtype=bf16", "A rank's part of a gradient is rounded");
   without(o.launch.device == "cpu", fmt::format("device={}", o.launch.device),
           "GPUs have no fixed-point sums yet; expected --device cpu, for `plan` --hardware cpu");
@@ -74,6 +76,9 @@ Settings way_settings(StepOptions& s) {
       .add("sequence-parallel", "",
            "shard the rows outside of split layers over tp (sequence parallelism)",
            &s.sequence_parallel)
+      .add("tp-pieces", "N",
+           "pieces of a split layer's rows: over tp one is sent while the next is computed",
+           &s.tp_pieces, {.range = {1, 64}})
       .add("zero|zero-stage", "0|1|2|3",
            "ZeRO stage: what dp shards; 1 optimizer state, 2 gradients too, 3 weights too",
            choice(s.zero, {{"0", Zero::off},

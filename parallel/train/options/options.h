@@ -80,6 +80,7 @@ struct StepOptions {
   bool bitwise = false;      ///< equal bits on every mesh: see DataParallelOptions::bitwise
   DType reduce_dtype = f32;  ///< DataParallelOptions::reduce_dtype
   int tp_slices = 1;         ///< Slices::count, a multiple of tp
+  int tp_pieces = 1;         ///< TensorParallelOptions::pieces
   nn::Purpose purpose = nn::Purpose::training;
 
   /// Returns the number of micro-batches of one replica in one step. Call when resolved.

@@ -2,6 +2,7 @@
 
 #include "autograd/backward.h"
 #include "core/check.h"
+#include "core/meta/meta.h"
 #include "parallel/comm/together.h"
 #include "parallel/train/options/groups.h"
 
@@ -34,6 +35,12 @@ nn::Layer::Run observed(const nn::Layer& layer, const LayerObserver& observer) {
   };
 }
 
+/// Returns the kind of device that the ranks of `comm` have, or are rehearsed for.
+Device::Kind kind_of(const Communicator& comm) {
+  Device::Kind kind = comm.device().kind;
+  return kind == Device::Kind::meta ? MetaTarget::kind() : kind;
+}
+
 }  // namespace
 
 ProbeOptions probe_options(const StepOptions& o) {
@@ -42,6 +49,7 @@ ProbeOptions probe_options(const StepOptions& o) {
           .sequence_parallel = o.sequence_parallel,
           .dtype = o.dtype,
           .slices = o.tp_slices,
+          .pieces = o.tp_pieces,
           .bitwise = o.bitwise,
           .groups = o.groups};
 }
@@ -61,7 +69,7 @@ Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts fac
       mesh_(mesh),
       build_(build),
       slices_{.count = o.tp_slices},
-      tp_(mesh.tp(), {.sequence = o.sequence_parallel, .slices = slices_}),
+      tp_(mesh.tp(), {.sequence = o.sequence_parallel, .slices = slices_, .pieces = o.tp_pieces}),
       facts_(std::move(facts)),
       counts_(place(facts_, o)),
       model_(model_of(build, tp_)),
@@ -72,6 +80,7 @@ Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts fac
              .zero = o.zero,
              .offload = o.place_of(Offloaded::parameters),
              .layers = o.places,
+             .buckets = BucketSizes::on(kind_of(mesh.dp()), mesh.dp().size()),
              .purpose = o.purpose,
              .tune = [groups = o.groups](auto& model) { apply_groups(model, groups); },
              .bitwise = o.bitwise,

@@ -35,6 +35,10 @@ equal += [f"--reduce-dtype bf16 --mesh {mesh} --zero {number % 4} {more}" for nu
     ("2x1x1", ""), ("4x1x1", ""), ("2x2x1", "--schedule zb-h1"), ("3x1x2", "--precision fp16"),
     ("2x1x1", "--precision bf16 --micro-batch 3"), ("2x1x2", ""), ("3x2x2", "--recompute block"), ("2x2x1", "")])]
 equal += ["--reduce-dtype bf16 --mesh 2x2x1 --zero 3 --offload params --offload-dir ."]
+equal += [f"--mesh {mesh} --tp-pieces {pieces} {more}" for mesh, pieces, more in [
+    ("1x1x2", 2, ""), ("2x1x2", 4, "--micro-batch 2 --sequence-parallel"), ("1x2x2", 3, "--schedule zb-v --micro-batch 3"),
+    ("2x2x2", 2, "--zero 3 --sequence-parallel --micro-batch 2 --recompute block"), ("1x1x2", 8, "--precision fp16"),
+    ("1x1x2", 4, "--precision bf16 --sequence-parallel --micro-batch 4")]]
 if program.name != "resnet":
     equal += [f"--bitwise --tp-slices 2 --mesh {mesh} --zero {number % 4} {more}" for number, (mesh, more) in enumerate([
         ("2x1x1", ""), ("3x2x1", "--schedule zb-h1"), ("1x1x2", ""), ("2x2x2", "--precision bf16"),

@@ -167,6 +167,82 @@ TEST(OverlapTest, NewWeightsAreGatheredBesideTheNextForward) {
     }
 }
 
+// -- Whole steps of ZeRO-1 over a slow network.
+
+struct Network {
+  int ranks, layers;
+  int64_t elements;  ///< of each layer
+  SlowLayer::Times times;
+  LinkSpeed link;
+  /// Returns the link's seconds to gather a layer's weights, or to sum its gradient.
+  double of_a_layer() const {
+    return link.latency + 4. * double(elements) * (ranks - 1) / ranks / link.bandwidth;
+  }
+};
+
+struct Step {
+  double taken, worked;  ///< seconds; layers sleep longer than they are told to
+};
+
+/// Returns a step in the middle of a run, the mean of three.
+Step step_over(const Network& n) {
+  Step step{};
+  run_linked_ranks(n.ranks, n.link, [&](Communicator& world) {
+    Mesh mesh(world, {.dp = n.ranks});
+    SlowModel model(n.layers, n.times, n.elements);
+    std::vector<nn::Layers> chunks{model.layers()};
+    DataParallel data(model, chunks, mesh,
+                      {.zero = Zero::optimizer, .buckets = {.first = 1, .other = 1}});
+    auto take = [&] {
+      data.begin();
+      Tensor x;
+      for (auto& layer : chunks[0]) x = layer.run(x, {});
+      backward(x);
+      data.finish();
+      data.publish();
+    };
+    take();
+    world.barrier();
+    double before = model.worked(), mine = seconds([&] {
+                                      for (int i = 0; i < 3; ++i) take();
+                                    });
+    data.await_weights();
+    if (world.rank() == 0) step = {mine / 3, (model.worked() - before) / 3};
+  });
+  return step;
+}
+
+/// The least time that a step waits for the network, of up to eight.
+double least_exposed(const Network& n, double enough) {
+  return least(enough, [&] {
+    Step step = step_over(n);
+    fmt::print("a step of {:.1f} ms, {:.1f} of them work; a layer's transfer takes {:.1f} ms\n",
+               1e3 * step.taken, 1e3 * step.worked, 1e3 * n.of_a_layer());
+    return step.taken - step.worked;
+  });
+}
+
+// Nothing is beside the last gradient's sum and the first weights' gathering.
+TEST(OverlapTest, AStepOfZeRO1TakesTheLongerOfComputeAndNetwork) {
+  Network n{.ranks = 2,
+            .layers = 10,
+            .elements = 1 << 18,
+            .times = {.forward = 0.01, .input = 0.01, .weight = 0.01},
+            .link = {.latency = 1e-3, .bandwidth = 1e9 / 8}};  // 5.2 ms
+  double bound = 2 * n.of_a_layer(), most = bound + 0.03 * 10 * 0.03;
+  EXPECT_LE(least_exposed(n, most), 2 * most) << "one after the other: " << 10 * bound;
+}
+
+TEST(OverlapTest, FortyEightLayersOnEightRanksExposeNoGathering) {
+  Network n{.ranks = 8,
+            .layers = 48,
+            .elements = 1024,
+            .times = {.forward = 0.005, .input = 0.005, .weight = 0.005},
+            .link = {.latency = 1e-3, .bandwidth = 1e6}};  // 4.6 ms
+  double bound = 2 * n.of_a_layer(), most = bound + 0.03 * 48 * 0.015;
+  EXPECT_LE(least_exposed(n, most), 4 * most) << "one after the other: " << 48 * bound;
+}
+
 // -- ZeRO-3 gathers the weights of the next layer while one is at work.
 
 struct Gathering {

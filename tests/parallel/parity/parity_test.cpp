@@ -25,6 +25,7 @@ TEST(AnyModelParity, MeshesZeroAndSchedules) {
         o.step.zero = Zero(zero), o.step.schedule = schedule, o.steps = 2;
         o.step.micro_batch = 4;
         o.step.sequence_parallel = ++number % 2 == 0;
+        o.step.tp_pieces = 1 + number / 2 % 3;
         o.step.recompute = number % 3 == 0 ? Recompute::block : Recompute::off;
         if (mesh.pp == 1 && schedule != std::string("1f1b")) continue;
         EXPECT_EQ(difference(task_of(), o), "")
@@ -85,6 +86,7 @@ TEST(AnyModelParity, WholeParametersOfGatheredRows) {
       for (bool sequence : {false, true}) {
         auto o = tiny_options(mesh);
         o.step.zero = Zero(zero), o.step.sequence_parallel = sequence;
+        o.step.tp_pieces = 1 + zero;
         o.step.micro_batch = 8, o.step.global_batch = 16, o.steps = 2;
         SCOPED_TRACE(fmt::format("{}{}{} ZeRO {}", mesh.dp, mesh.pp, mesh.tp, zero));
         auto apart = [&](const Task& task) {
@@ -107,7 +109,7 @@ TEST(AnyModelParity, WholeParametersInsideOfASplitStretch) {
   for (MeshShape mesh : {MeshShape{1, 1, 2}, {1, 1, 4}, {2, 2, 2}})
     for (int zero : {0, 1, 2, 3}) {
       auto o = tiny_options(mesh);
-      o.step.zero = Zero(zero), o.step.micro_batch = 4, o.steps = 2;
+      o.step.zero = Zero(zero), o.step.micro_batch = 4, o.steps = 2, o.step.tp_pieces = 1 + zero;
       for (bool sequence : {false, true}) {
         o.step.sequence_parallel = sequence;
         EXPECT_EQ(difference(task_of<HeadNormNet>(), o), "") << mesh.size() << " ZeRO " << zero;

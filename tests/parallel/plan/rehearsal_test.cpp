@@ -190,11 +190,12 @@ TEST(Kept, OfSchedulesOfAProgramAndOfFilesNothingIsKnown) {
 
 // What a step is predicted to take where kernels are short.
 
-StepTime of(const Hardware& hardware) {
+StepTime of(const Hardware& hardware, int pieces = 1, bool sequence = false) {
   Task task = test::task_of();
   StepOptions o;
+  o.tp_pieces = pieces, o.sequence_parallel = sequence;
   o.mesh = {.dp = 1, .pp = 1, .tp = 2};
-  o.chunks = 1, o.micro_batch = o.global_batch = 4;
+  o.chunks = 1, o.micro_batch = o.global_batch = 32;
   return StepTimes(task, hardware)(o);
 }
 
@@ -222,6 +223,48 @@ TEST(StepTimes, OfCpusHideNothing) {
   StepTime slow = of(h);
   EXPECT_GT(slow.compute, 100 * quick.compute);
   EXPECT_EQ(slow.tensor, quick.tensor);
+}
+
+/// Between nodes, where products take as long as what they send, pieces hide most of it; within one
+/// node cores move it, and more calls take longer.
+TEST(StepTimes, PiecesHideWhatNetworkCardsMove) {
+  for (bool sequence : {false, true}) {
+    Hardware h = hardware_named("cpu");
+    h.latency = h.kernel_start = 0;
+    h.bandwidth = 1e15;  // products alone
+    EXPECT_EQ(of(h, 4, sequence).tensor, of(h, 1, sequence).tensor);
+    h.per_node = 1;
+    StepTime whole = of(h, 1, sequence);
+    h.network *= whole.tensor / whole.compute;
+    whole = of(h, 1, sequence);
+    EXPECT_NEAR(whole.tensor, whole.compute, 1e-6 * whole.compute);
+    double two = of(h, 2, sequence).tensor, four = of(h, 4, sequence).tensor;
+    EXPECT_LT(two, 0.85 * whole.tensor);
+    EXPECT_LT(four, two);
+    EXPECT_GT(four, 0.2 * whole.tensor) << "the head's, and first pieces";
+    h.latency = 1;  // of more calls
+    EXPECT_GT(of(h, 4, sequence).tensor, 2.5 * of(h, 1, sequence).tensor);
+  }
+}
+
+/// With ZeRO 1 weights are gathered behind the next forward, where cards move them.
+TEST(StepTimes, WeightsAreGatheredBehindTheNextForward) {
+  Task task = test::task_of();
+  StepOptions o;
+  o.mesh = {.dp = 2, .pp = 1, .tp = 1}, o.zero = Zero::optimizer;
+  o.chunks = 1, o.micro_batch = 64, o.global_batch = 128;
+  Hardware h = hardware_named("cpu");
+  h.latency = 0, h.per_node = 1;
+  h.network = 1e15;
+  double compute = StepTimes(task, h)(o).compute;
+  auto data = [&](double network) {
+    h.network = network;
+    return StepTimes(task, h)(o).data;
+  };
+  // A layer of three is gathered in this part of the kernels' time, and all in three times that.
+  double rate = 1e15 * data(1e15) / compute;
+  EXPECT_NEAR(data(20 * rate), compute / 20, 1e-6 * compute);
+  EXPECT_GT(data(rate / 10), 7 * compute) << "most has nothing beside it";
 }
 
 /// The head alone is trained. On a CPU nothing hides behind anything.

@@ -27,10 +27,12 @@ constexpr int64_t rows = 12, width = 6, vocabulary = 7;
 void on_all(const std::function<void(const TensorParallel&)>& body) {
   for (int ranks : {1, 2, 3, 4})
     for (bool sequence : {false, true})
-      run_ranks(ranks, [&](Communicator& comm) {
-        SCOPED_TRACE(fmt::format("rank {} of {}, sequence {}", comm.rank(), ranks, sequence));
-        body(TensorParallel(comm, {.sequence = sequence}));
-      });
+      for (int pieces : {1, 2, 3})
+        run_ranks(ranks, [&](Communicator& comm) {
+          SCOPED_TRACE(fmt::format("rank {} of {}, sequence {}, pieces {}", comm.rank(), ranks,
+                                   sequence, pieces));
+          body(TensorParallel(comm, {.sequence = sequence, .pieces = pieces}));
+        });
 }
 
 TEST(TensorShardTest, NeverCutsAUnit) {

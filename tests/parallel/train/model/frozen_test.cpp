@@ -110,6 +110,7 @@ TEST(Frozen, EveryMeshTrainsTheSame) {
         o.step.micro_batch = 4;
         o.step.schedule = mesh.pp > 1 && (number & 1) != 0 ? "zb-h1" : "1f1b";
         o.step.sequence_parallel = (number & 2) != 0;
+        o.step.tp_pieces = 1 + number % 4;
         o.step.recompute = (number & 4) != 0 ? Recompute::block : Recompute::off;
         number += 3;  // three groups: each meets all of the eight
         SCOPED_TRACE(fmt::format("{}{}{} ZeRO {} {} {} {}", mesh.dp, mesh.pp, mesh.tp, zero, groups,

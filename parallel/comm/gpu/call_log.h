@@ -1,0 +1,49 @@
+#pragma once
+#include <deque>
+#include <filesystem>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "parallel/comm/group.h"
+
+namespace triax::parallel {
+
+/// Keeps the last calls of one rank, for the report of a hang: NCCL does not compare what ranks
+/// call. They are in memory until a rank makes no progress; then each writes its own to a folder
+/// that all of them see, `triax-calls-JOB` in the directory of TRIAX_CALLS_DIR, else here.
+class CallLog {
+ public:
+  static constexpr size_t kept = 2000;
+
+  CallLog(const std::string& job, const Group& world);
+  /// Notes the `number`th call (from 1) in this group.
+  void note(std::shared_ptr<const Group> group, int64_t number, const Call& call);
+  /// Writes the calls if another rank has asked for them.
+  void answer();
+  /// Asks all ranks for their calls, and waits some seconds. Returns Error 76 for the first call of
+  /// this rank from which a peer's differs. If there is none, returns `stuck`, Error 72, with a
+  /// line for each peer that has made less calls in `group` than this rank.
+  Error compare(const Error& stuck, const Group& group);
+
+ private:
+  struct Noted {
+    std::shared_ptr<const Group> group;
+    int64_t number;
+    Call call;
+  };
+  struct Peer;
+  void write() const;
+  std::optional<Error> first_difference(const std::vector<Peer>& peers) const;
+
+  std::filesystem::path folder_;
+  int rank_;
+  std::vector<int> all_;
+  mutable std::mutex mutex_;
+  std::deque<Noted> calls_;
+  bool written_ = false;
+};
+
+}  // namespace triax::parallel
