@@ -1,5 +1,4 @@
 #pragma once
-#include <concepts>
 
 #include "autograd/node.h"
 

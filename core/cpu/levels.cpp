@@ -1,6 +1,5 @@
 #include "core/cpu/levels.h"
 
-#include <algorithm>
 #include <cstdlib>
 
 #include "core/check.h"

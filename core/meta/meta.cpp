@@ -1,7 +1,6 @@
 #include "core/meta/meta.h"
 
 #include <algorithm>
-#include <initializer_list>
 #include <utility>
 
 #include "core/shared/attention.h"

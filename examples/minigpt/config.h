@@ -1,6 +1,5 @@
 #pragma once
 #include <cstdint>
-#include <string>
 
 #include "examples/text/data_verb.h"
 #include "examples/text/sample.h"

@@ -1,4 +1,3 @@
-#include "core/check.h"
 #include "examples/text/sample.h"
 #include "parallel/train/options/options.h"
 #include "parallel/train/runs/initial_weights.h"

@@ -1,5 +1,4 @@
 #pragma once
-#include <vector>
 
 #include "parallel/pipeline/schedule.h"
 #include "parallel/train/options/options.h"

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <map>
-#include <numeric>
 
 #include "core/check.h"
 #include "core/gpus.h"

@@ -6,7 +6,6 @@
 #include "parallel/comm/process.h"
 #include "parallel/parity/parity.h"
 #include "parallel/program/verbs.h"
-#include "parallel/train/runs/agreement.h"
 
 namespace triax::parallel {
 namespace {

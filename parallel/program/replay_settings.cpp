@@ -1,6 +1,5 @@
 // The settings of a step of a run, as the run's directory has them.
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 
 #include "core/check.h"

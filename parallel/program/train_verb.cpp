@@ -16,7 +16,6 @@
 #include "parallel/program/device_map.h"
 #include "parallel/program/verbs.h"
 #include "parallel/settings/terminal.h"
-#include "parallel/train/runs/agreement.h"
 #include "parallel/train/runs/initial_weights.h"
 #include "parallel/train/step/elastic.h"
 

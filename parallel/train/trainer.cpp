@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <functional>
 
 #include "core/check.h"
 #include "parallel/comm/launch/stop_signal.h"

@@ -2,8 +2,6 @@
 
 #include <utility>
 
-#include "core/check.h"
-
 namespace triax::cuda::dnn {
 namespace {
 

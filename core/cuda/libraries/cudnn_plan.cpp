@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 
 #include "core/check.h"
 #include "core/cuda/libraries/cudnn_graph.h"

@@ -4,7 +4,6 @@
 
 #include "core/check.h"
 #include "core/io/json.h"
-#include "parallel/pipeline/check_schedule.h"
 
 namespace triax::parallel {
 namespace {

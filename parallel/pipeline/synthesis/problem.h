@@ -1,6 +1,5 @@
 #pragma once
 #include <limits>
-#include <vector>
 
 #include "parallel/pipeline/synthesis/synthesis.h"
 

@@ -1,6 +1,5 @@
 #pragma once
 #include <cmath>
-#include <functional>
 #include <random>
 
 #include "parallel/pipeline/synthesis/list_scheduler.h"

@@ -1,6 +1,5 @@
 // Compares a run with the checkpoint that CheckpointDirectory::resume chose, and loads that.
 #include <filesystem>
-#include <string_view>
 
 #include "core/check.h"
 #include "core/io/files.h"
