@@ -214,10 +214,7 @@ void backward(const Tensor& y, Tensor dy, autograd::Later* later) {
   dy = {};  // if the caller has no handle either, it may be written into
   if (running) return running->run(y.meta()->node, std::move(given));
   auto pass = std::make_shared<autograd::Pass>(later);
-  struct Running {
-    explicit Running(autograd::Pass* p) { running = p; }
-    ~Running() { running = nullptr; }
-  } here(pass.get());
+  Scoped here(running, pass.get());
   pass->run(y.meta()->node, std::move(given));
   pass->finish();
 }

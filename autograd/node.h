@@ -102,12 +102,10 @@ class GradientView : public Collector {
 };
 
 /// One recorded operation, or (without a rule) a leaf.
-struct Node {
+struct Node : Immovable {
   Node(const char* op, const Tensor& y, std::vector<std::shared_ptr<Node>> producers,
        Rule backward);
   ~Node();
-  Node(const Node&) = delete;
-  Node& operator=(const Node&) = delete;
   /// Drops the rule, which has run, with what it kept; throws if that was overwritten since.
   void drop_rule();
 
@@ -146,15 +144,9 @@ bool recording();
 /// While it lives, ops recorded on this thread have the rows of `count` samples, one sample after
 /// the other: a Collector may ask for each sample's part by itself, as if it had been recorded
 /// alone. A rule, whenever it runs, sees the count under which its op was recorded.
-class SamplesAtOnce {
+class SamplesAtOnce : Scoped<int64_t> {
  public:
   explicit SamplesAtOnce(int64_t count);
-  ~SamplesAtOnce();
-  SamplesAtOnce(const SamplesAtOnce&) = delete;
-  SamplesAtOnce& operator=(const SamplesAtOnce&) = delete;
-
- private:
-  int64_t outer_;
 };
 /// Returns the count of the innermost one that lives on this thread; 1 if there is none.
 int64_t samples_at_once();

@@ -14,18 +14,6 @@ namespace {
 thread_local Touched* noting = nullptr;
 thread_local bool second_run = false;
 
-/// While it lives, recomputing() is true on this thread.
-class SecondRun {
- public:
-  SecondRun() : outer_(second_run) { second_run = true; }
-  ~SecondRun() { second_run = outer_; }
-  SecondRun(const SecondRun&) = delete;
-  SecondRun& operator=(const SecondRun&) = delete;
-
- private:
-  bool outer_;
-};
-
 }  // namespace
 
 Touched::Touched() : outer_(noting) { noting = this; }
@@ -78,7 +66,7 @@ Tensor recompute(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x
     Tensor y;
     {
       Recording on(Recording::on);
-      autograd::SecondRun again_here;
+      Scoped here(autograd::second_run, true);
       autograd::RowsAlike as_recorded(alike);
       if (leaf) require_grad(again);
       else if (wanted) again = graph_input(again, gradient);

@@ -24,8 +24,7 @@ bool recording() { return on; }
 int64_t live_nodes() { return alive; }
 int64_t samples_at_once() { return samples; }
 
-SamplesAtOnce::SamplesAtOnce(int64_t count) : outer_(std::exchange(autograd::samples, count)) {}
-SamplesAtOnce::~SamplesAtOnce() { autograd::samples = outer_; }
+SamplesAtOnce::SamplesAtOnce(int64_t count) : Scoped(samples, count) {}
 
 Seen::Seen(const Tensor& x)
     : storage(x.storage()), handle(x.handle()), writes(x.storage()->writes()) {}
@@ -186,8 +185,7 @@ void run_early(const Tensor& y) {
   if (requires_grad(y)) y.meta()->node->early = true;
 }
 
-Recording::Recording(Mode mode) : outer_(autograd::on) { autograd::on = mode == on; }
-Recording::~Recording() { autograd::on = outer_; }
+Recording::Recording(Mode mode) : Scoped(autograd::on, mode == on) {}
 
 Tensor record(const char* name, Tensor y, const Tensors& inputs, autograd::Rule rule,
               const Tensors& leaves, autograd::Rule later) {

@@ -19,16 +19,10 @@ void on_grad(const Tensor& leaf, std::function<void()> hook);
 void collect_in(const Tensor& leaf, std::shared_ptr<autograd::GradientView> view);
 
 /// Switches recording on or off on this thread while it lives.
-class Recording {
+class Recording : Scoped<bool> {
  public:
   enum Mode { off, on };
   explicit Recording(Mode mode);
-  ~Recording();
-  Recording(const Recording&) = delete;
-  Recording& operator=(const Recording&) = delete;
-
- private:
-  bool outer_;
 };
 /// While it lives, ops on this thread record nothing.
 struct NoGrad : Recording {

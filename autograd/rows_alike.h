@@ -1,5 +1,5 @@
 #pragma once
-#include <utility>
+#include "core/scoped.h"
 
 namespace triax::autograd {
 
@@ -7,19 +7,14 @@ namespace triax::autograd {
 /// a product from its row and its column alone, bit for bit, however few rows or columns there are
 /// beside it. (Kernels have faster ways for few, which add in another order.) Backward and
 /// recomputation of an op use what held for its forward.
-class RowsAlike {
+class RowsAlike : Scoped<bool> {
  public:
-  explicit RowsAlike(bool alike) : outer_(std::exchange(now_, alike)) {}
-  ~RowsAlike() { now_ = outer_; }
-  RowsAlike(const RowsAlike&) = delete;
-  RowsAlike& operator=(const RowsAlike&) = delete;
-
+  explicit RowsAlike(bool alike) : Scoped(now_, alike) {}
   /// Returns the setting of the innermost one on this thread; false if there is none.
   static bool now() { return now_; }
 
  private:
   static inline thread_local bool now_ = false;
-  bool outer_;
 };
 
 }  // namespace triax::autograd

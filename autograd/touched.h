@@ -5,12 +5,10 @@ namespace triax::autograd {
 
 /// While it lives, it notes the leaves that ops use without recording, in order of first use: their
 /// hooks must fire in the same order on every rank, so the order cannot be that of addresses.
-class Touched {
+class Touched : Immovable {
  public:
   Touched();
   ~Touched();
-  Touched(const Touched&) = delete;
-  Touched& operator=(const Touched&) = delete;
   const Tensors& leaves() const { return leaves_; }
 
  private:

@@ -34,8 +34,8 @@ void Counter::reset_peaks() {
 const std::shared_ptr<Counter>& counter() { return this_counter; }
 void set_counter(std::shared_ptr<Counter> c) { this_counter = std::move(c); }
 
-Scope::Scope(Kind kind) : outer_(this_kind) { this_kind = kind; }
-Scope::~Scope() { this_kind = outer_; }
+OwnCounter::OwnCounter() : Scoped(this_counter, std::make_shared<Counter>()) {}
+Scope::Scope(Kind kind) : Scoped(this_kind, kind) {}
 Kind current_kind() { return this_kind; }
 
 }  // namespace triax::memory

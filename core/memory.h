@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "core/scoped.h"
+
 namespace triax::memory {
 
 /// The purpose of bytes. `activations` is the default: whatever a step makes and drops. `offloaded`
@@ -35,27 +37,15 @@ const std::shared_ptr<Counter>& counter();
 void set_counter(std::shared_ptr<Counter> c);
 
 /// While it lives, storage made on this thread is counted apart: it is no memory of the rank.
-class OwnCounter {
+class OwnCounter : Scoped<std::shared_ptr<Counter>> {
  public:
-  OwnCounter() : outer_(counter()) { set_counter(std::make_shared<Counter>()); }
-  ~OwnCounter() { set_counter(outer_); }
-  OwnCounter(const OwnCounter&) = delete;
-  OwnCounter& operator=(const OwnCounter&) = delete;
-
- private:
-  std::shared_ptr<Counter> outer_;
+  OwnCounter();
 };
 
 /// Storage made on this thread while a Scope lives is counted as `kind`.
-class Scope {
+class Scope : Scoped<Kind> {
  public:
   explicit Scope(Kind kind);
-  ~Scope();
-  Scope(const Scope&) = delete;
-  Scope& operator=(const Scope&) = delete;
-
- private:
-  Kind outer_;
 };
 Kind current_kind();
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/scoped.h"
+
 namespace triax {
 
 /// The activity that a rank spends a stretch of its time on. All but the last two are its own work.
@@ -27,7 +29,7 @@ class ProfileClock {
 /// The timeline of one rank (one thread): slices of its time, nested, and its operations with other
 /// ranks, from the call until the rank saw the end. Times are marks of the clock until settle(),
 /// then nanoseconds of now().
-class Profile {
+class Profile : Immovable {
  public:
   struct Slice {
     std::string name;
@@ -44,8 +46,6 @@ class Profile {
   /// Starts a profile timed by `clock`; null: the host's, whose marks are times.
   explicit Profile(std::unique_ptr<ProfileClock> clock = nullptr);
   ~Profile();
-  Profile(const Profile&) = delete;
-  Profile& operator=(const Profile&) = delete;
 
   /// Returns the monotonic clock's time in nanoseconds; all processes of a host share it.
   static int64_t now();
@@ -102,14 +102,12 @@ const char* profiled_layer();
 
 /// A named stretch of the host's time: a slice of the rank's profile, and a range in GPU profilers
 /// (Nsight Systems: NVTX). Costs next to nothing when none is looking.
-class ProfileRange {
+class ProfileRange : Immovable {
  public:
   explicit ProfileRange(const char* name, Activity what = Activity::work);
   /// Begins a rule in backward, which a profile gives to the layer that recorded it; null: to none.
   ProfileRange(const char* op, const char* layer);
   ~ProfileRange();
-  ProfileRange(const ProfileRange&) = delete;
-  ProfileRange& operator=(const ProfileRange&) = delete;
 
  private:
   Profile* profile_;

@@ -24,12 +24,10 @@ class Allocator {
 enum class Access { read, write };
 
 /// Bytes with an identity: they can go away and come back while tensors that view them live on.
-class Storage {
+class Storage : Immovable {
  public:
   Storage(size_t bytes, Device device, std::shared_ptr<Allocator> allocator);
   ~Storage();
-  Storage(const Storage&) = delete;
-  Storage& operator=(const Storage&) = delete;
 
   size_t bytes() const { return bytes_; }
   Device device() const { return device_; }

@@ -17,7 +17,7 @@ struct DestroyGraph {
 using Captured = std::unique_ptr<CUgraph_st, DestroyGraph>;
 
 /// While it lives, work is captured and not run. An exception drops what was captured.
-class Capture {
+class Capture : Immovable {
  public:
   Capture(Context& c, const int64_t* shifted_rows) : context_(c) {
     require(cudaStreamBeginCapture(c.stream(), cudaStreamCaptureModeThreadLocal),
@@ -32,8 +32,6 @@ class Capture {
     if (graph) cudaGraphDestroy(graph);
     cudaGetLastError();
   }
-  Capture(const Capture&) = delete;
-  Capture& operator=(const Capture&) = delete;
   Captured end() {
     ended_ = true;
     cudaGraph_t graph = nullptr;

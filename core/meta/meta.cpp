@@ -211,8 +211,7 @@ class MetaBackend final : public Backend {
 
 }  // namespace
 
-MetaTarget::MetaTarget(Device::Kind kind) : outer_(std::exchange(target, kind)) {}
-MetaTarget::~MetaTarget() { target = outer_; }
+MetaTarget::MetaTarget(Device::Kind kind) : Scoped(target, kind) {}
 Device::Kind MetaTarget::kind() { return target; }
 
 KernelWork KernelWork::operator-(const KernelWork& before) const {

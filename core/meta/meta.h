@@ -25,17 +25,11 @@ KernelWork& meta_work();
 
 /// While it lives, kernels of this thread on the meta device hold the memory that they would on
 /// devices of this kind: CPUs need more for some convolutions. Without one: on a CPU.
-class MetaTarget {
+class MetaTarget : Scoped<Device::Kind> {
  public:
   explicit MetaTarget(Device::Kind kind);
-  ~MetaTarget();
-  MetaTarget(const MetaTarget&) = delete;
-  MetaTarget& operator=(const MetaTarget&) = delete;
   /// Returns the kind of this thread's innermost one.
   static Device::Kind kind();
-
- private:
-  Device::Kind outer_;
 };
 
 /// The device that has shapes but no bytes and computes nothing: a program run on it shows what it

@@ -12,7 +12,7 @@ namespace triax::parallel {
 /// own writes the copies; then one of rank 0 gives the checkpoint its name. These threads do not
 /// communicate; ranks exchange their results in the collective calls. Destroyed while ranks write,
 /// it gives up and removes the files.
-class BackgroundSave {
+class BackgroundSave : Immovable {
  public:
   /// Collective. Returns when the copies are made. Until the file is written they take as much host
   /// memory as this rank's file, which is then kept for the next save, and count as `buffers`,
@@ -21,8 +21,6 @@ class BackgroundSave {
   BackgroundSave(CheckpointDirectory& to, Communicator& ranks, int64_t step,
                  const std::vector<Piece>& pieces, CheckpointState state);
   ~BackgroundSave();
-  BackgroundSave(const BackgroundSave&) = delete;
-  BackgroundSave& operator=(const BackgroundSave&) = delete;
 
   /// Collective. True if only commit() is left to call. Does not wait. Throws as
   /// CheckpointDirectory::save.

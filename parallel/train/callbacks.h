@@ -41,12 +41,7 @@ class CallbackList {
   void call(Trainer& trainer, int64_t step, std::string_view name, Member member,
             const Args&... args) {
     for (auto& c : all_) {
-      auto before = std::exchange(running_, Running{name, c.where});
-      struct Restore {
-        std::optional<Running>& now;
-        std::optional<Running> before;
-        ~Restore() { now = before; }
-      } restore{running_, before};
+      Scoped here(running_, std::optional(Running{name, c.where}));
       try {
         if (c.calls.*member) (c.calls.*member)(trainer, args...);
       } catch (...) {

@@ -30,15 +30,13 @@ ResolvedRun resolve_run(Task task, const TrainOptions& o, World& world);
 ///   StopSignal stop;  // without it a signal kills
 ///   Trainer trainer(task, options, world);
 ///   return int(trainer.run());
-class Trainer {
+class Trainer : Immovable {
  public:
   /// Resumes if `o.resume` says so; without `o.out`, only reads. `world` must outlive it. Throws
   /// Error 78 on all ranks if the options do not fit ranks or model, or differ between ranks.
   Trainer(Task task, const TrainOptions& o, World& world, StepObserver observer = {});
   /// Takes a run that is resolved already.
   Trainer(ResolvedRun run, World& world, StepObserver observer = {});
-  Trainer(const Trainer&) = delete;
-  Trainer& operator=(const Trainer&) = delete;
 
   void on(Callbacks c, On where = On::first);
 

@@ -12,12 +12,10 @@ namespace triax::cuda {
 namespace {
 
 /// While it lives, this thread may allocate during a capture of its stream, outside of the graph.
-class RelaxedCapture {
+class RelaxedCapture : Immovable {
  public:
   RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
   ~RelaxedCapture() { cudaThreadExchangeStreamCaptureMode(&mode_); }
-  RelaxedCapture(const RelaxedCapture&) = delete;
-  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
 
  private:
   cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;

@@ -34,13 +34,11 @@ class Event {
 };
 
 /// The state of one rank (a thread) on one GPU: its kernels' stream and its caches of blocks.
-class Context {
+class Context : Immovable {
  public:
   explicit Context(int device);
   /// Waits for all that was queued, since it may use the pools' blocks.
   ~Context();
-  Context(const Context&) = delete;
-  Context& operator=(const Context&) = delete;
   cudaStream_t stream() const { return stream_.get(); }
   const std::shared_ptr<Pool>& pool() const { return pool_; }
   /// Returns pinned memory of the host, which the GPU accesses without help of the CPU.

@@ -34,11 +34,9 @@ class RunLock {
 /// other has: with a number behind it where another run began in the same second. Returns its path.
 std::string make_run_directory(const std::string& program);
 /// Removes a run directory at the end if nothing but the lock is in it.
-class UnlessUsed {
+class UnlessUsed : Immovable {
  public:
   explicit UnlessUsed(std::string path) : path_(std::move(path)) {}
-  UnlessUsed(const UnlessUsed&) = delete;
-  UnlessUsed& operator=(const UnlessUsed&) = delete;
   ~UnlessUsed();
 
  private:
