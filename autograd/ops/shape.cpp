@@ -101,15 +101,7 @@ Tensor concat(const Tensors& xs, int dim) {
     copy_(y.narrow(dim, at, lengths.back()), x.detach());
     at += lengths.back();
   }
-  return record("concat", y, xs, [dim, lengths](const Tensor& dy) {
-    Tensors parts;
-    int64_t begin = 0;
-    for (int64_t n : lengths) {
-      parts.push_back(dy.narrow(dim, begin, n));
-      begin += n;
-    }
-    return parts;
-  });
+  return record("concat", y, xs, [=](const Tensor& dy) { return split(dy, dim, lengths); });
 }
 
 Tensor stack(const Tensors& xs, int dim) {
