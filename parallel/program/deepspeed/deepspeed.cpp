@@ -14,9 +14,10 @@ namespace triax::parallel {
 namespace {
 
 void drop_without_effect(DeepSpeedReader& all, const std::vector<std::string>& known) {
-  for (auto [key, why] : deepspeed::without_effect())
-    if (std::string_view(key).ends_with('.')) all.drop_block(key, why);
-    else all.drop(key, why);
+  for (auto& [why, keys] : deepspeed::without_effect())
+    for (std::string key : keys)
+      if (key.ends_with('.')) all.drop_block(key, why);
+      else all.drop(key, why);
   all.drop_empty(known);
 }
 

@@ -8,78 +8,54 @@
 namespace triax::parallel::deepspeed {
 namespace {
 
-constexpr auto* buckets = "triax chooses buckets and overlaps communication with backward";
-constexpr auto* pinned = "copies to and from offloaded memory are arranged by triax";
-constexpr auto* gathering = "--zero 3 gathers and frees the weights of one layer at a time";
-constexpr auto* terminal =
-    "the terminal gets a line about every two seconds, metrics.jsonl one per step";
-constexpr auto* monitors = "metrics.jsonl has the numbers, --ledger communication and memory";
-constexpr auto* event_files = "event files are written to the run directory (--out)";
-constexpr auto* timings = "--profile shows where the time of a step goes";
-constexpr auto* recomputation = "--recompute says what is recomputed";
-constexpr auto* any_mesh = "every checkpoint loads on every mesh";
-constexpr auto* same_result = "it would change no result here";
-
 constexpr WithoutEffect withouts[] = {
-    {"steps_per_print", terminal},
-    {"wall_clock_breakdown", timings},
-    {"memory_breakdown", monitors},
-    {"dump_state", "the run directory's config.toml has the configuration"},
-    {"tensorboard.output_path", event_files},
-    {"tensorboard.job_name", event_files},
-    {"wandb.", monitors},
-    {"comet.", monitors},
-    {"csv_monitor.", monitors},
-    {"monitor_config.", monitors},
-    {"flops_profiler.", timings},
-    {"comms_logger.", monitors},
-    {"aio.", pinned},
-    {"checkpoint.", any_mesh},
-    {"allgather_size", buckets},
-    {"zero_optimization.allgather_partitions", buckets},
-    {"zero_optimization.allgather_bucket_size", buckets},
-    {"zero_optimization.reduce_scatter", buckets},
-    {"zero_optimization.reduce_bucket_size", buckets},
-    {"zero_optimization.overlap_comm", buckets},
-    {"zero_optimization.contiguous_gradients", buckets},
-    {"zero_optimization.round_robin_gradients", buckets},
-    {"zero_optimization.use_multi_rank_bucket_allreduce", buckets},
-    {"zero_optimization.sub_group_size", same_result},
-    {"zero_optimization.stage3_prefetch_bucket_size", gathering},
-    {"zero_optimization.stage3_param_persistence_threshold", gathering},
-    {"zero_optimization.stage3_model_persistence_threshold", gathering},
-    {"zero_optimization.stage3_max_live_parameters", gathering},
-    {"zero_optimization.stage3_max_reuse_distance", gathering},
-    {"zero_optimization.stage3_gather_16bit_weights_on_model_save", any_mesh},
-    {"zero_optimization.stage3_gather_fp16_weights_on_model_save", any_mesh},
-    {"zero_optimization.elastic_checkpoint", any_mesh},
-    {"zero_optimization.load_from_fp32_weights", "every checkpoint has fp32 master weights"},
-    {"zero_optimization.ignore_unused_parameters", same_result},
-    {"zero_optimization.legacy_stage1", same_result},
-    {"zero_optimization.memory_efficient_linear", same_result},
-    {"zero_optimization.cpu_offload_use_pin_memory", pinned},
-    {"zero_optimization.offload_optimizer.pin_memory", pinned},
-    {"zero_optimization.offload_optimizer.buffer_count", pinned},
-    {"zero_optimization.offload_optimizer.fast_init", pinned},
-    {"zero_optimization.offload_optimizer.pipeline", pinned},
-    {"zero_optimization.offload_optimizer.pipeline_read", pinned},
-    {"zero_optimization.offload_optimizer.pipeline_write", pinned},
-    {"zero_optimization.offload_param.pin_memory", pinned},
-    {"zero_optimization.offload_param.buffer_count", pinned},
-    {"zero_optimization.offload_param.buffer_size", pinned},
-    {"zero_optimization.offload_param.max_in_cpu", pinned},
-    {"zero_allow_untested_optimizer", same_result},
-    {"zero_force_ds_cpu_optimizer", same_result},
-    {"sparse_gradients", same_result},
-    {"optimizer.params.torch_adam", same_result},
-    {"optimizer.params.fused", same_result},
-    {"fp16.auto_cast", "the model casts its input"},
-    {"bf16.immediate_grad_update", same_result},
-    {"activation_checkpointing.partition_activations", recomputation},
-    {"activation_checkpointing.contiguous_memory_optimization", recomputation},
-    {"activation_checkpointing.number_checkpoints", recomputation},
-    {"activation_checkpointing.synchronize_checkpoint_boundary", recomputation},
-    {"activation_checkpointing.profile", recomputation},
+    {"the terminal gets a line about every two seconds, metrics.jsonl one per step",
+     {"steps_per_print"}},
+    {"--profile shows where the time of a step goes", {"wall_clock_breakdown", "flops_profiler."}},
+    {"metrics.jsonl has the numbers, --ledger communication and memory",
+     {"memory_breakdown", "wandb.", "comet.", "csv_monitor.", "monitor_config.", "comms_logger."}},
+    {"the run directory's config.toml has the configuration", {"dump_state"}},
+    {"event files are written to the run directory (--out)",
+     {"tensorboard.output_path", "tensorboard.job_name"}},
+    {"copies to and from offloaded memory are arranged by triax",
+     {"aio.", "zero_optimization.cpu_offload_use_pin_memory",
+      "zero_optimization.offload_optimizer.pin_memory",
+      "zero_optimization.offload_optimizer.buffer_count",
+      "zero_optimization.offload_optimizer.fast_init",
+      "zero_optimization.offload_optimizer.pipeline",
+      "zero_optimization.offload_optimizer.pipeline_read",
+      "zero_optimization.offload_optimizer.pipeline_write",
+      "zero_optimization.offload_param.pin_memory", "zero_optimization.offload_param.buffer_count",
+      "zero_optimization.offload_param.buffer_size", "zero_optimization.offload_param.max_in_cpu"}},
+    {"every checkpoint loads on every mesh",
+     {"checkpoint.", "zero_optimization.stage3_gather_16bit_weights_on_model_save",
+      "zero_optimization.stage3_gather_fp16_weights_on_model_save",
+      "zero_optimization.elastic_checkpoint"}},
+    {"triax chooses buckets and overlaps communication with backward",
+     {"allgather_size", "zero_optimization.allgather_partitions",
+      "zero_optimization.allgather_bucket_size", "zero_optimization.reduce_scatter",
+      "zero_optimization.reduce_bucket_size", "zero_optimization.overlap_comm",
+      "zero_optimization.contiguous_gradients", "zero_optimization.round_robin_gradients",
+      "zero_optimization.use_multi_rank_bucket_allreduce"}},
+    {"it would change no result here",
+     {"zero_optimization.sub_group_size", "zero_optimization.ignore_unused_parameters",
+      "zero_optimization.legacy_stage1", "zero_optimization.memory_efficient_linear",
+      "zero_allow_untested_optimizer", "zero_force_ds_cpu_optimizer", "sparse_gradients",
+      "optimizer.params.torch_adam", "optimizer.params.fused", "bf16.immediate_grad_update"}},
+    {"--zero 3 gathers and frees the weights of one layer at a time",
+     {"zero_optimization.stage3_prefetch_bucket_size",
+      "zero_optimization.stage3_param_persistence_threshold",
+      "zero_optimization.stage3_model_persistence_threshold",
+      "zero_optimization.stage3_max_live_parameters",
+      "zero_optimization.stage3_max_reuse_distance"}},
+    {"every checkpoint has fp32 master weights", {"zero_optimization.load_from_fp32_weights"}},
+    {"the model casts its input", {"fp16.auto_cast"}},
+    {"--recompute says what is recomputed",
+     {"activation_checkpointing.partition_activations",
+      "activation_checkpointing.contiguous_memory_optimization",
+      "activation_checkpointing.number_checkpoints",
+      "activation_checkpointing.synchronize_checkpoint_boundary",
+      "activation_checkpointing.profile"}},
 };
 
 constexpr Only onlys[] = {
@@ -140,7 +116,8 @@ std::vector<std::string> known_keys(const Settings& settings) {
   for (auto& setting : settings)
     for (auto& key : keys_of(setting)) known.push_back(key);
   for (auto& without : withouts)
-    if (!std::string_view(without.key).ends_with('.')) known.emplace_back(without.key);
+    for (std::string_view key : without.keys)
+      if (!key.ends_with('.')) known.emplace_back(key);
   for (auto& only : onlys) known.emplace_back(only.key);
   return known;
 }

@@ -1,4 +1,5 @@
 #pragma once
+#include <initializer_list>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,9 +12,10 @@
 // whose value is a flag's beside the flag (SettingTraits::deepspeed).
 namespace triax::parallel::deepspeed {
 
-/// A key that changes no result here. A key that ends with a dot is a whole block.
+/// Keys that change no result here. A key that ends with a dot is a whole block.
 struct WithoutEffect {
-  const char *key, *why;
+  const char* why;
+  std::initializer_list<const char*> keys;
 };
 std::span<const WithoutEffect> without_effect();
 
