@@ -189,8 +189,18 @@ void Files::remove(const std::string& path) const {
   if (error) raise("remove", path, error.value(), For::writing);
 }
 
+bool Files::exists(const std::string& path) const {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+bool Files::is_file(const std::string& path) const {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
 bool Files::is_directory(const std::string& path) const {
-  std::error_code ignored;  // not reachable is not a directory
+  std::error_code ignored;
   return fs::is_directory(path, ignored);
 }
 
@@ -217,6 +227,12 @@ const Files& disk() {
 std::string unique_suffix() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+std::string shipped_file(const std::string& name) {
+  fs::path program = fs::read_symlink("/proc/self/exe");
+  std::string path = program.parent_path().parent_path() / "share/triax" / name;
+  return fs::exists(path) ? path : "";
 }
 
 std::string parent_directory(const std::string& path) {

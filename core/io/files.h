@@ -69,7 +69,10 @@ class Files {
   /// Removes a file or a whole tree, links without following them. Does nothing if there is none.
   void remove(const std::string& path) const;
 
-  /// True if there is a directory, or a link to one.
+  /// True if there is anything, a plain file, or a directory, or a link to one; false also where it
+  /// cannot be reached: opening it says why.
+  bool exists(const std::string& path) const;
+  bool is_file(const std::string& path) const;
   bool is_directory(const std::string& path) const;
   /// Returns the names in a directory, sorted; none if there is no directory of that name.
   std::vector<std::string> list(const std::string& path) const;
@@ -83,6 +86,9 @@ const Files& disk();
 
 /// Returns digits that no other call, process or host gives: for names of temporary files.
 std::string unique_suffix();
+/// Returns the path of a file that comes with this program, in ../share/triax beside it; empty if
+/// it is not there.
+std::string shipped_file(const std::string& name);
 /// Returns the directory part of `path`, `.` if there is none.
 std::string parent_directory(const std::string& path);
 /// Returns the text with `?` for each byte of a control character (C0, DEL, and C1 in UTF-8), which

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <set>
 #include <span>
 
@@ -142,8 +141,7 @@ void crop_positions(const Architecture& a, Weights& weights, int64_t context) {
 }
 
 Source open_source(const Architecture& a, const std::string& from, const Files& files) {
-  if (a.open_file && !files.is_directory(from) && std::filesystem::is_regular_file(from))
-    return a.open_file(from, files);
+  if (a.open_file && files.is_file(from)) return a.open_file(from, files);
   check_input(!files.list(from).empty(), Exit::not_found,
               "import: {}: no such directory, or it is empty; expected config.json and "
               "model.safetensors",

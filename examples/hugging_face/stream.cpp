@@ -44,9 +44,8 @@ NewDirectory::NewDirectory(const std::string& path, const Files& files)
     : path_(path), files_(files) {
   while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
   std::error_code none;
-  bool there = std::filesystem::exists(path_, none);
   bool plain = files.is_directory(path_) && !std::filesystem::is_symlink(path_, none);
-  check_input(!there || (plain && files.list(path_).empty()), Exit::config,
+  check_input(!files.exists(path_) || (plain && files.list(path_).empty()), Exit::config,
               "{} is there already; expected a new or an empty directory\n  Nothing was changed.",
               path_);
   work_ = path_ + ".unfinished";

@@ -16,13 +16,6 @@ constexpr auto where_from =
     "  These are the \"CIFAR-10 binary version\" of https://www.cs.toronto.edu/~kriz/cifar.html, "
     "unpacked: cifar-10-batches-bin.";
 
-/// Returns the path of the digits beside the program; empty if there are none.
-std::string digits_beside_program() {
-  auto program = std::filesystem::read_symlink("/proc/self/exe");
-  auto path = program.parent_path().parent_path() / "share/triax/digits.bin";
-  return std::filesystem::exists(path) ? path.string() : "";
-}
-
 /// Returns the augmentation. Digits are not mirrored: a 2 would look like a 5.
 std::string augmentation(const DataOptions& o) {
   if (!o.augment.empty()) return o.augment;
@@ -106,14 +99,12 @@ parallel::Settings image_settings(DataOptions& o) {
 }
 
 ImageData read(const DataOptions& o) {
-  std::string path = o.data.empty() ? digits_beside_program() : o.data;
+  std::string path = o.data.empty() ? shipped_file("digits.bin") : o.data;
   check_input(!path.empty(), Exit::config,
               "data is not given\n  There is no ../share/triax/digits.bin beside this program. Add "
               "--data PATH.{}",
               where_from);
-  std::error_code ignored;  // an unreachable path is read as a file, whose error says why
-  bool directory = std::filesystem::is_directory(path, ignored);
-  Split split = directory ? read_directory(path, o.classes) : read_file(path, o);
+  Split split = disk().is_directory(path) ? read_directory(path, o.classes) : read_file(path, o);
   int64_t count = std::ssize(split.records) / record_bytes;
   auto records = std::make_shared<const std::string>(std::move(split.records));
   std::string augment = augmentation(o);

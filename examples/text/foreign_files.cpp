@@ -78,8 +78,7 @@ int likely_width(std::string_view bytes) {
 
 std::optional<MegatronIndex> megatron_index(const std::string& path) {
   std::string name = std::filesystem::path(path).replace_extension(".idx");
-  std::error_code ignored;
-  if (!std::filesystem::is_regular_file(name, ignored)) return {};
+  if (!disk().is_file(name)) return {};
   File file = disk().open(name);
   std::string head = beginning_of(file, head_bytes);
   if (!head.starts_with(magic)) return {};

@@ -3,7 +3,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "core/check.h"
 #include "core/io/checksum.h"
@@ -253,10 +252,7 @@ void write_shards(const Tokenizer& tokenizer, ShardManifest& m, ShardWriter& to,
 ShardManifest make_shards(const ShardJob& job, const Tell& tell, const Files& files) {
   auto inputs = inputs_of(job, files);
   (void)tokenizer_choice(job.tokenizer);
-  std::error_code unreachable;  // the next error says more
-  auto holds = [&](const char* name) {
-    return std::filesystem::exists(job.out + "/" + name, unreachable);
-  };
+  auto holds = [&](const char* name) { return files.exists(job.out + "/" + name); };
   bool again = holds(ShardManifest::name);
   // A run's directory, or an exported model, would have two tokenizers.
   bool killed = holds("lock");  // killed before its first manifest

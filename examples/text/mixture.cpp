@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <filesystem>
 #include <optional>
 
 #include "core/check.h"
@@ -80,8 +79,7 @@ void check_no_list(const std::string& data) {
     at = std::min(data.find_first_not_of(' ', at), data.size());
     size_t end = std::min(data.find(',', at), data.size());
     paths.push_back(data.substr(at, end - at));
-    std::error_code ignored;
-    if (!std::filesystem::exists(paths.back(), ignored)) missing.push_back(paths.back());
+    if (!disk().exists(paths.back())) missing.push_back(paths.back());
     at = end + 1;
   }
   if (missing.size() == paths.size()) return;
@@ -112,8 +110,7 @@ std::optional<DataSource> source_in(const std::string& text) {
 }  // namespace
 
 std::vector<DataSource> data_sources(const std::string& data) {
-  std::error_code ignored;
-  if (std::filesystem::exists(data, ignored)) return {{data}};
+  if (disk().exists(data)) return {{data}};
   std::vector<DataSource> sources;
   std::string without_share;
   for (size_t at = 0; at <= data.size();) {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
 #include <utility>
 
 #include "core/check.h"
@@ -21,13 +20,6 @@ namespace {
 
 constexpr uint64_t largest_file = uint64_t{2} << 30;
 constexpr int32_t ignored = -1;
-
-/// Returns the path of the corpus beside the program; empty if there is none.
-std::string corpus_beside_program() {
-  auto program = std::filesystem::read_symlink("/proc/self/exe");
-  auto path = program.parent_path().parent_path() / "share/triax/corpus.txt";
-  return std::filesystem::exists(path) ? path.string() : "";
-}
 
 }  // namespace
 
@@ -352,8 +344,7 @@ Text read_mixture(const std::vector<DataSource>& sources, const TextOptions& o, 
 
 /// Returns zeros for data that are not here, of which nothing is read.
 std::optional<Text> blank_text(const TextOptions& o, int64_t context, int64_t vocab) {
-  std::error_code unreachable;
-  auto is_here = [&](auto& source) { return std::filesystem::exists(source.path, unreachable); };
+  auto is_here = [](auto& source) { return disk().exists(source.path); };
   if (!o.data.empty() && std::ranges::all_of(data_sources(o.data), is_here)) return {};
   (void)tokenizer_choice(o.tokenizer);
   Tokenizer numbers(std::make_shared<Numbers>(vocab));
@@ -370,7 +361,7 @@ std::optional<Text> blank_text(const TextOptions& o, int64_t context, int64_t vo
 Text read(const TextOptions& o, int64_t context, int64_t vocab) {
   if (o.shapes_only && vocab > 0)
     if (auto blank = blank_text(o, context, vocab)) return *blank;
-  std::string path = o.data.empty() ? corpus_beside_program() : o.data;
+  std::string path = o.data.empty() ? shipped_file("corpus.txt") : o.data;
   check_input(!path.empty(), Exit::config,
               "data is not given\n  There is no ../share/triax/corpus.txt beside this program. Add "
               "--data FILE.");

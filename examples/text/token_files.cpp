@@ -233,13 +233,11 @@ std::string roles_of(const TokenSet& set) {
 }  // namespace
 
 bool holds_tokens(const std::string& path) {
-  std::error_code ignored;  // opening it says why it cannot be read
-  return fs::is_directory(path, ignored) || path.ends_with(".bin");
+  return disk().is_directory(path) || path.ends_with(".bin");
 }
 
 TokenSet find_tokens(const std::string& path) {
-  std::error_code ignored;
-  if (!fs::is_directory(path, ignored)) {
+  if (!disk().is_directory(path)) {
     check_no_shard(path);
     return {.training = {plain_file(path)}};
   }

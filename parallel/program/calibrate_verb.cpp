@@ -1,5 +1,4 @@
 #include <cstdio>
-#include <filesystem>
 
 #include "core/check.h"
 #include "core/gpus.h"
@@ -22,8 +21,7 @@ struct CalibrateOptions {
 /// or cannot be made.
 void run_calibrate(const CalibrateOptions& o, const Invocation& call) {
   constexpr double much = 0.2;
-  std::error_code unreachable;
-  check_input(o.out.empty() || !std::filesystem::exists(o.out, unreachable), Exit::cannot_write,
+  check_input(o.out.empty() || !disk().exists(o.out), Exit::cannot_write,
               "calibrate: {} exists; expected a new file\n  Choose another --out, or remove it.",
               printable(o.out));
   if (!o.out.empty()) check_output("out", o.out);

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "core/check.h"
+#include "core/io/files.h"
 #include "core/io/json.h"
 
 namespace triax::parallel {
@@ -15,20 +16,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_file(const fs::path& path) {
-  std::error_code unreachable;
-  return fs::is_regular_file(path, unreachable);
-}
-
 /// Returns a run's file of metrics. A copied directory still names that of the original.
 std::string path_of(const fs::path& run) {
   std::string said, own = run / "metrics.jsonl";
   std::ifstream in(run / "metrics_path");
   std::getline(in, said);
   fs::path folder = fs::path(said).parent_path();
-  bool of_another = said == folder / "metrics.jsonl" && is_file(folder / "metrics_path");
-  if (is_file(said) && !(of_another && is_file(own))) return said;
-  return is_file(own) ? own : "";
+  bool of_another = said == folder / "metrics.jsonl" && disk().is_file(folder / "metrics_path");
+  if (disk().is_file(said) && !(of_another && disk().is_file(own))) return said;
+  return disk().is_file(own) ? own : "";
 }
 
 using Record = std::pair<int64_t, MetricsFile::Step>;

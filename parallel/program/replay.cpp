@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <set>
 
 #include "core/check.h"
@@ -230,8 +229,7 @@ void show(const Recording& r, const ReplayOptions& what) {
 /// of an earlier replay. Returns ok or differs. Throws Error, also that of a step which diverged,
 /// once its tensors are printed.
 Exit replay_and_compare(Task task, TrainOptions o, const ReplayOptions& what) {
-  std::error_code unreachable;
-  check_input(what.out.empty() || !std::filesystem::exists(what.out, unreachable), Exit::config,
+  check_input(what.out.empty() || !disk().exists(what.out), Exit::config,
               "replay: {} exists; expected another --out", what.out);
   if (!what.out.empty()) check_output("out", what.out);
   std::optional<DigestTable> table;

@@ -1,6 +1,5 @@
 // The settings of a step of a run, as the run's directory has them.
 #include <algorithm>
-#include <filesystem>
 
 #include "core/check.h"
 #include "core/io/files.h"
@@ -21,8 +20,7 @@ struct History {
   explicit History(std::string directory) : run(std::move(directory)) {
     auto alone = single_rank();
     steps = CheckpointDirectory(run, *alone).steps();
-    std::error_code unreachable;
-    if (std::filesystem::is_regular_file(last_start(), unreachable))
+    if (disk().is_file(last_start()))
       first = std::atoll(saved_settings(state(last_start()))["first step"].c_str());
   }
   std::string path(int64_t step) const { return fmt::format("{}/step-{}", run, step); }

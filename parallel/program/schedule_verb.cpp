@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <filesystem>
 
 #include "core/check.h"
 #include "core/io/files.h"
@@ -152,8 +151,7 @@ void check_save(const std::string& path) {
   if (path.empty()) return;
   check_input(is_schedule_file(path), Exit::config, "save={}\n  Expected --search --save FILE.json",
               printable(path));
-  std::error_code error;
-  check_input(!std::filesystem::exists(path, error) || is_a_schedule(path), Exit::cannot_write,
+  check_input(!disk().exists(path) || is_a_schedule(path), Exit::cannot_write,
               "save={}: this file exists and is no schedule\n  Choose another --save, or move it "
               "away.",
               printable(path));
