@@ -172,10 +172,7 @@ std::optional<std::pair<int64_t, double>> CheckpointDirectory::lowest(const std:
     std::optional<std::pair<double, int64_t>> least;
     for (int64_t step : steps())
       without_errors([&] {
-        std::string path = step_path(step);
-        std::string text =
-            files_.read(path + "/" + manifest_name, max_manifest_bytes, Links::refuse);
-        auto state = parse_manifest(text, path).state;
+        auto state = read_manifest(step_path(step), files_).state;
         if (auto it = state.find(key); it != state.end()) {
           std::pair now(std::strtod(it->second.c_str(), nullptr), step);
           if (!least || now < *least) least = now;
