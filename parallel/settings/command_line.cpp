@@ -132,8 +132,7 @@ Request parse(const std::string& program, const Verb& verb, std::span<const std:
         request.configured = read_config(verb.settings, value, elsewhere);
       } catch (const Error& e) {
         if (e.code() != Exit::not_found) throw;
-        throw Error(e.code(),
-                    fmt::format("{}\n  This is --config {}.", e.what(), printable(value)));
+        throw e.saying(fmt::format("{}\n  This is --config {}.", e.what(), printable(value)));
       }
   for (const Setting& s : verb.settings) {
     if (!given.contains(&s)) continue;
