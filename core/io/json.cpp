@@ -77,12 +77,16 @@ json parse(std::string_view text, const std::string& source, int deepest) {
 
 }  // namespace
 
-std::string quoted(std::string_view text) {
-  try {
-    return json(text).dump();
-  } catch (const json::exception&) {
-    fail(Exit::internal, "json: {} is not UTF-8", printable(std::string(text)));
-  }
+std::string quoted(std::string_view text) try {
+  return json(text).dump();
+} catch (const json::exception&) {
+  fail(Exit::internal, "json: {} is not UTF-8", printable(std::string(text)));
+}
+
+bool is_utf8(std::string_view text) try {
+  return !json(text).dump().empty();
+} catch (const json::exception&) {
+  return false;
 }
 
 struct JsonReader::Document {

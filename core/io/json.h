@@ -11,6 +11,8 @@ namespace triax::nn {
 
 /// Returns `text` as a JSON string, in quotes. Error 70 if it is not UTF-8.
 std::string quoted(std::string_view text);
+/// True for UTF-8 (The Unicode Standard, table 3-7: no overlong forms, no surrogates).
+bool is_utf8(std::string_view text);
 
 /// Checked access to untrusted JSON. A value of another type or size is Error 65 naming source and
 /// place: `SOURCE, shape of w is not an array of at most 8`.

@@ -7,6 +7,7 @@
 
 #include "core/check.h"
 #include "core/io/files.h"
+#include "core/io/json.h"
 
 namespace triax::parallel {
 
@@ -103,21 +104,7 @@ Settings without(Settings all, std::initializer_list<std::string_view> names) {
 }
 
 bool is_plain_text(std::string_view text) {
-  auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  for (size_t at = 0; at < text.size();) {
-    unsigned lead = byte(at);
-    size_t length = lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-    if (lead == 0 || lead > 0xF4 || length == 0 || at + length > text.size()) return false;
-    for (size_t i = at + 1; i < at + length; ++i)
-      if ((byte(i) & 0xC0) != 0x80) return false;
-    // The second byte tells overlong forms, surrogates and values past U+10FFFF from the others.
-    unsigned second = length > 1 ? byte(at + 1) : 0;
-    if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) ||
-        (lead == 0xF0 && second < 0x90) || (lead == 0xF4 && second > 0x8F))
-      return false;
-    at += length;
-  }
-  return true;
+  return text.find('\0') == text.npos && nn::is_utf8(text);
 }
 
 bool is_text(const Setting& s) {

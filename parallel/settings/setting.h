@@ -169,7 +169,7 @@ std::string with_quotes(std::string_view text);
 std::string without_quotes(const std::string& literal);
 /// Returns a TOML float: the shortest digits that read back to the same bits.
 std::string toml_real(double number);
-/// True for UTF-8 (The Unicode Standard, table 3-7: no overlong forms, no surrogates) without NUL.
+/// True for UTF-8 without NUL.
 bool is_plain_text(std::string_view text);
 /// Returns the value for a reader: `shown` if there is one.
 std::string default_of(const Setting& setting);
