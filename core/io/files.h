@@ -1,8 +1,10 @@
 #pragma once
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace triax {
@@ -96,5 +98,13 @@ std::string parent_directory(const std::string& path);
 std::string without_controls(std::string text);
 /// Returns text from a file, fit for a message: control characters as `?`, at most 120 bytes.
 std::string printable(const std::string& text);
+/// True if all of the text is a number of this type, in `base` if one is given; it is then
+/// `number`.
+template <class T, class... Base>
+bool parse_number(std::string_view text, T& number, Base... base) {
+  const char* last = text.data() + text.size();
+  auto [end, error] = std::from_chars(text.data(), last, number, base...);
+  return error == std::errc() && end == last;
+}
 
 }  // namespace triax

@@ -1,4 +1,3 @@
-#include <charconv>
 
 #include "core/check.h"
 #include "core/io/files.h"
@@ -18,8 +17,7 @@ std::string dtype_of(int width) { return width == 2 ? "u16" : "u32"; }
 uint32_t crc_in(const nn::JsonReader& value) {
   std::string text = value.text();
   uint32_t crc = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), crc, 16);
-  value.require(error == std::errc() && end == text.data() + text.size() && text.size() == 8,
+  value.require(parse_number(text, crc, 16) && text.size() == 8,
                 "is not a checksum of 8 hexadecimal digits");
   return crc;
 }

@@ -1,7 +1,6 @@
 #include "examples/text/text_data.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "core/check.h"
@@ -200,10 +199,7 @@ parallel::Settings text_settings(TextOptions& o) {
 std::optional<int32_t> document_end(const std::string& asked, const Tokenizer& tokenizer) {
   if (asked.empty()) return {};
   int32_t number = -1;
-  const char* last = asked.data() + asked.size();
-  auto [end, error] = std::from_chars(asked.data(), last, number);
-  if (error == std::errc() && end == last && number >= 0 && number < tokenizer.size())
-    return number;
+  if (parse_number(asked, number) && number >= 0 && number < tokenizer.size()) return number;
   std::vector<int32_t> tokens;
   try {
     tokens = tokenizer.encode(asked);
@@ -222,12 +218,9 @@ TokenizerChoice tokenizer_choice(const std::string& asked) {
   if (asked.empty() || asked == "char") return {};
   if (asked.starts_with("gpt2:") && asked.size() > 5) return {files, asked.substr(5)};
   TokenizerChoice choice{.kind = learned};
-  if (asked.starts_with("bpe:")) {
-    const char* last = asked.data() + asked.size();
-    auto [end, error] = std::from_chars(asked.data() + 4, last, choice.size);
-    if (error == std::errc() && end == last && choice.size >= least_bpe && choice.size <= most_bpe)
-      return choice;
-  }
+  if (asked.starts_with("bpe:") && parse_number(asked.substr(4), choice.size) &&
+      choice.size >= least_bpe && choice.size <= most_bpe)
+    return choice;
   fail(Exit::config,
        "tokenizer=`{}`\n  Valid: char, gpt2:DIR for the directory of vocab.json and merges.txt or "
        "of tokenizer.json, bpe:N for {} to {} tokens learned from the text.",

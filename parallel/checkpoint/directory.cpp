@@ -19,9 +19,7 @@ std::optional<int64_t> step_of(std::string_view name) {
   if (!name.starts_with(step_prefix)) return {};
   std::string_view digits = name.substr(step_prefix.size());
   int64_t step = 0;
-  auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  bool plain = error == std::errc() && end == digits.data() + digits.size() && step >= 0 &&
-               digits == std::to_string(step);
+  bool plain = parse_number(digits, step) && step >= 0 && digits == std::to_string(step);
   return plain ? std::optional(step) : std::nullopt;
 }
 

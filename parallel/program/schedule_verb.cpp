@@ -73,8 +73,7 @@ double cap_of(const ScheduleOptions& o) {
   bool per_stage = o.memory.ends_with('p');
   std::string number = o.memory.substr(0, o.memory.size() - size_t(per_stage));
   double cap = 0;
-  auto read = std::from_chars(number.data(), number.data() + number.size(), cap);
-  check_input(read.ec == std::errc() && read.ptr == number.data() + number.size(), Exit::config,
+  check_input(parse_number(number, cap), Exit::config,
               "memory={}; expected activations per stage, as a number, 12, or in stages, 1.5p",
               printable(o.memory));
   return per_stage ? cap * o.shape.stages : cap;

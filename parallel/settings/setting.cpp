@@ -1,7 +1,6 @@
 #include "parallel/settings/setting.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <set>
 
@@ -52,9 +51,7 @@ bool read(const Setting& s, const std::string& text) {
     } else if constexpr (std::is_same_v<T, bool*>) {
       return *field = text == "true", *field || text == "false";
     } else {
-      const char* last = text.data() + text.size();
-      auto [end, error] = std::from_chars(text.data(), last, *field);
-      return error == std::errc() && end == last;
+      return parse_number(text, *field);
     }
   };
   return std::visit(set, s.field);

@@ -1,6 +1,5 @@
 #include "examples/text/tokenizer/numbers.h"
 
-#include <charconv>
 #include <sstream>
 
 #include "core/check.h"
@@ -14,10 +13,8 @@ size_t Numbers::encode(const Passage& passage, std::vector<int32_t>& tokens) con
   std::istringstream words{std::string(passage.text.substr(0, end))};
   for (std::string word; words >> word;) {
     int32_t token = -1;
-    auto [last, error] = std::from_chars(word.data(), word.data() + word.size(), token);
-    bool whole = error == std::errc() && last == word.data() + word.size();
     check_input(
-        whole && token >= 0 && token < rows_, Exit::data,
+        parse_number(word, token) && token >= 0 && token < rows_, Exit::data,
         "{}: `{}`: the model came without a tokenizer; expected numbers of tokens, 0 to {}, "
         "such as `464 3290`\n  Training on token files, --tokenizer gpt2:DIR says what they stand "
         "for.",

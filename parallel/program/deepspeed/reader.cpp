@@ -1,7 +1,6 @@
 #include "parallel/program/deepspeed/reader.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "core/check.h"
@@ -31,9 +30,8 @@ void flatten(const JsonReader& object, const std::string& prefix,
 
 std::optional<double> number_in(const std::string& text) {
   double number = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  bool whole = error == std::errc() && end == text.data() + text.size();
-  return whole && std::isfinite(number) ? std::optional(number) : std::nullopt;
+  bool fine = parse_number(text, number) && std::isfinite(number);
+  return fine ? std::optional(number) : std::nullopt;
 }
 
 /// Returns the name, inside of the block, of its first known key.

@@ -1,7 +1,6 @@
 #include "parallel/train/options/groups.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "core/check.h"
@@ -33,10 +32,8 @@ std::vector<std::string_view> parts_of(std::string_view text, char separator) {
 
 double number_in(std::string_view text, std::string_view whole) {
   double value = 0;
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  check_input(error == std::errc() && end == text.data() + text.size() && std::isfinite(value) &&
-                  value >= 0,
-              Exit::config, "groups: `{}` has the value `{}`; expected a number from 0",
+  check_input(parse_number(text, value) && std::isfinite(value) && value >= 0, Exit::config,
+              "groups: `{}` has the value `{}`; expected a number from 0",
               printable(std::string(whole)), printable(std::string(text)));
   return value;
 }

@@ -1,7 +1,6 @@
 #include "parallel/train/step/digests.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <set>
@@ -17,18 +16,13 @@ namespace {
 constexpr std::string_view title = "triax replay: ";
 constexpr uint64_t largest_table = uint64_t{1} << 28;
 
-template <class T, class... Base> bool parses(const std::string& text, T& value, Base... base) {
-  auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value, base...);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
 /// Reads a line of to_lines. Returns true if it is one.
 bool read(const std::string& line, Digest& d) {
   std::istringstream cells(line);
   std::string norm, crc;
   return std::getline(cells, d.name, '\t') && std::getline(cells, d.type, '\t') &&
-         std::getline(cells, norm, '\t') && std::getline(cells, crc) && parses(norm, d.norm) &&
-         parses(crc, d.crc32c, 16);
+         std::getline(cells, norm, '\t') && std::getline(cells, crc) &&
+         parse_number(norm, d.norm) && parse_number(crc, d.crc32c, 16);
 }
 
 void expect_table(bool is_one, const std::string& where, int64_t line) {
