@@ -163,17 +163,6 @@ std::vector<Choice> candidates(cublasLtHandle_t handle, const Plan& plan, const 
   return all;
 }
 
-struct Key {
-  int device;
-  ColumnProduct product;
-  auto operator<=>(const Key&) const = default;
-};
-
-Decisions<Key, Choice>& decisions() {
-  static Decisions<Key, Choice> of_process;
-  return of_process;
-}
-
 /// The state that one thread has in cuBLASLt on one GPU.
 class Blas {
  public:
@@ -192,8 +181,8 @@ class Blas {
     }
     Plan plan(p);
     point(plan, at);  // the library looks at their alignment
-    plan.choice =
-        decisions().of({device_, p}, on.stream(), [&] { return choose(plan, p, at, on); });
+    static Decisions<std::pair<int, ColumnProduct>, Choice> decisions;
+    plan.choice = decisions.of({device_, p}, on.stream(), [&] { return choose(plan, p, at, on); });
     if (plan.choice.possible) {
       cublasStatus_t status = queue(plan, p, at, on);
       if (status == CUBLAS_STATUS_NOT_SUPPORTED) plan.choice.possible = false;  // after all
