@@ -73,20 +73,10 @@ Layout layout(const Columns& x, DType dtype, int64_t rows, int64_t cols, int64_t
 }
 
 cublasLtEpilogue_t epilogue_of(Epilogue e) {
-  switch (e) {
-    case Epilogue::bias:
-      return CUBLASLT_EPILOGUE_BIAS;
-    case Epilogue::gelu:
-      return CUBLASLT_EPILOGUE_GELU_AUX;
-    case Epilogue::bias_gelu:
-      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
-    case Epilogue::dgelu:
-      return CUBLASLT_EPILOGUE_DGELU;
-    case Epilogue::bgrad:
-      return CUBLASLT_EPILOGUE_BGRADB;
-    default:
-      return CUBLASLT_EPILOGUE_DEFAULT;
-  }
+  constexpr cublasLtEpilogue_t in_order[] = {
+      CUBLASLT_EPILOGUE_DEFAULT,       CUBLASLT_EPILOGUE_BIAS,  CUBLASLT_EPILOGUE_GELU_AUX,
+      CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU, CUBLASLT_EPILOGUE_BGRADB};
+  return in_order[int(e)];
 }
 
 Description description(const ColumnProduct& p) {
