@@ -75,22 +75,8 @@ Backend& backend(Device device) {
   return host::backend();
 }
 
-int gpu_count() {
-#if TRIAX_CUDA
-  return cuda::device_count();
-#else
-  return 0;
-#endif
-}
-
-#if TRIAX_CUDA
-std::string gpu_uuid(int index) { return cuda::uuid_of(index); }
-size_t gpu_memory(int index) { return cuda::free_memory(index); }
-std::unique_ptr<ProfileClock> gpu_clock(int index) { return cuda::clock_of(index); }
-void set_gpu_bits(GpuBits bits) { cuda::set_bits(bits); }
-void begin_gpu_range(const char* name) { cuda::begin_range(name); }
-void end_gpu_range() { cuda::end_range(); }
-#else
+#if !TRIAX_CUDA  // else core/cuda/ has them
+int gpu_count() { return 0; }
 std::string gpu_uuid(int index) {
   backend({Device::Kind::cuda, index});  // throws
   return {};

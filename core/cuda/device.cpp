@@ -49,7 +49,7 @@ Backend& backend_of(int index) {
     std::unique_ptr<Backend> backend;
   };
   // Every op passes here: CUDA is asked once, and a lock is taken once for each GPU.
-  static std::vector<Gpu> gpus{size_t(device_count())};
+  static std::vector<Gpu> gpus{size_t(gpu_count())};
   if (index < 0 || size_t(index) >= gpus.size()) require_device(index);  // throws, with the reason
   Gpu& gpu = gpus.at(size_t(index));
   std::call_once(gpu.made, [&] { gpu.backend = std::make_unique<TRIAX_TARGET::CudnnCuda>(index); });

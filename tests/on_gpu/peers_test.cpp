@@ -1,7 +1,7 @@
 // Between GPUs, where there are two.
 #include "autograd/backward.h"
 #include "autograd/ops.h"
-#include "core/cuda/runtime/devices.h"
+#include "core/gpus.h"
 #include "tests/core/kernels.h"
 #include "tests/support/device.h"
 
@@ -12,7 +12,7 @@ class Peers : public testing::Test {
  protected:
   static constexpr Device one{Device::Kind::cuda, 0}, other{Device::Kind::cuda, 1};
   void SetUp() override {
-    if (!on_gpu() || cuda::device_count() < 2) GTEST_SKIP() << "two GPUs are needed";
+    if (!on_gpu() || gpu_count() < 2) GTEST_SKIP() << "two GPUs are needed";
   }
 };
 

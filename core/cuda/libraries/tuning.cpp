@@ -39,11 +39,6 @@ class Stopwatch {
 void set_tuning(DType dtype, Tuning tuning) { tuning_for(dtype) = tuning; }
 Tuning tuning_of(DType dtype) { return tuning_for(dtype); }
 
-void set_bits(GpuBits bits) {
-  wanted_bits = bits;
-  for (DType half : {f16, bf16})
-    set_tuning(half, bits == GpuBits::repeat ? Tuning::heuristic : Tuning::timed);
-}
 GpuBits bits() { return wanted_bits; }
 
 bool is_captured(cudaStream_t stream) {
@@ -70,3 +65,14 @@ float time_of(cudaStream_t stream, const std::function<bool()>& run) {
 }
 
 }  // namespace triax::cuda
+
+namespace triax {
+
+void set_gpu_bits(GpuBits bits) {
+  using enum cuda::Tuning;
+  cuda::wanted_bits = bits;
+  for (DType half : {f16, bf16})
+    cuda::set_tuning(half, bits == GpuBits::repeat ? heuristic : timed);
+}
+
+}  // namespace triax

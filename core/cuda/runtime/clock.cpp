@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "core/cuda/runtime/context.h"
-#include "core/cuda/runtime/devices.h"
+#include "core/gpus.h"
 
 namespace triax::cuda {
 
@@ -82,6 +82,12 @@ class EventClock final : public ProfileClock {
 
 }  // namespace
 
-std::unique_ptr<ProfileClock> clock_of(int index) { return std::make_unique<EventClock>(index); }
-
 }  // namespace triax::cuda
+
+namespace triax {
+
+std::unique_ptr<ProfileClock> gpu_clock(int index) {
+  return std::make_unique<cuda::EventClock>(index);
+}
+
+}  // namespace triax

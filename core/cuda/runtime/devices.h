@@ -4,27 +4,11 @@
 
 namespace triax::cuda {
 
-/// Returns the number of GPUs that this process may use; 0 without a driver.
-int device_count();
-
 /// Throws Error 78 unless there is a GPU `index`.
 void require_device(int index);
 
-/// See core/gpus.h.
-std::string uuid_of(int index);
-
-/// Returns the free bytes of its memory. Throws Error 78 if there is no such GPU.
-size_t free_memory(int index);
-
 /// Returns the backend of GPU `index`, made at first use. Throws Error 78 if there is no such GPU.
 Backend& backend_of(int index);
-
-/// See core/gpus.h.
-std::unique_ptr<ProfileClock> clock_of(int index);
-
-/// See core/profile.h.
-void begin_range(const char* name);
-void end_range();
 
 /// Frees the blocks that the calling thread has cached on its GPUs.
 void trim_memory();
@@ -39,8 +23,7 @@ enum class Tuning {
 void set_tuning(DType dtype, Tuning tuning);
 Tuning tuning_of(DType dtype);
 
-/// See core/gpus.h: sets the tuning of f16 and bf16 too.
-void set_bits(GpuBits bits);
+/// Returns what set_gpu_bits() was told, which sets the tuning of f16 and bf16 too.
 GpuBits bits();
 
 }  // namespace triax::cuda

@@ -1,10 +1,10 @@
 #include <nvtx3/nvToolsExt.h>
 
-#include "core/cuda/runtime/devices.h"
+#include "core/gpus.h"
 
-namespace triax::cuda {
+namespace triax {
 
-void begin_range(const char* name) { nvtxRangePushA(name); }
-void end_range() { nvtxRangePop(); }
+void begin_gpu_range(const char* name) { nvtxRangePushA(name); }
+void end_gpu_range() { nvtxRangePop(); }
 
-}  // namespace triax::cuda
+}  // namespace triax

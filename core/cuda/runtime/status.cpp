@@ -13,30 +13,6 @@ void require(cudaError_t status, const char* call) {
        call, cudaGetErrorString(status), cudaGetErrorName(status));
 }
 
-int device_count() {
-  int count = 0;
-  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
-  cudaGetLastError();
-  return 0;
-}
-
-std::string uuid_of(int index) {
-  require_device(index);
-  cudaDeviceProp properties;
-  require(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
-  std::string text;
-  for (char byte : properties.uuid.bytes) text += fmt::format("{:02x}", uint8_t(byte));
-  return text;
-}
-
-size_t free_memory(int index) {
-  require_device(index);
-  require(cudaSetDevice(index), "cudaSetDevice");
-  size_t unused = 0, total = 0;
-  require(cudaMemGetInfo(&unused, &total), "cudaMemGetInfo");
-  return unused;
-}
-
 void require_device(int index) {
   int count = 0;
   cudaError_t status = cudaGetDeviceCount(&count);
@@ -62,3 +38,31 @@ void require_device(int index) {
 }
 
 }  // namespace triax::cuda
+
+namespace triax {
+
+int gpu_count() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  cudaGetLastError();
+  return 0;
+}
+
+std::string gpu_uuid(int index) {
+  cuda::require_device(index);
+  cudaDeviceProp properties;
+  cuda::require(cudaGetDeviceProperties(&properties, index), "cudaGetDeviceProperties");
+  std::string text;
+  for (char byte : properties.uuid.bytes) text += fmt::format("{:02x}", uint8_t(byte));
+  return text;
+}
+
+size_t gpu_memory(int index) {
+  cuda::require_device(index);
+  cuda::require(cudaSetDevice(index), "cudaSetDevice");
+  size_t unused = 0, total = 0;
+  cuda::require(cudaMemGetInfo(&unused, &total), "cudaMemGetInfo");
+  return unused;
+}
+
+}  // namespace triax
