@@ -116,7 +116,6 @@ thread_local std::shared_ptr<Cache> cache = std::make_shared<Cache>();
 
 Base::~Base() = default;
 std::shared_ptr<Allocator> Base::allocator() { return cache; }
-std::shared_ptr<Allocator> caching_allocator() { return cache; }
 void* allocate_scratch(size_t bytes) { return bytes ? cache->allocate(bytes) : nullptr; }
 void free_scratch(void* data, size_t bytes) noexcept {
   if (data) cache->deallocate(data, bytes);

@@ -10,6 +10,7 @@ enum class TileMap { inputs, outputs, output_gradients, weights, turned_weights,
 class Base : public Backend {
  public:
   ~Base() override;
+  /// Returns this thread's cache of blocks. Blocks freed on another thread come back to it.
   std::shared_ptr<Allocator> allocator() override;
 
   void conv2d(const Conv2d& c, const Tensor& y) override;
@@ -23,10 +24,7 @@ class Base : public Backend {
                          Write write) = 0;
 };
 
-/// Returns this thread's cache of blocks. Blocks freed on another thread come back to it.
-std::shared_ptr<Allocator> caching_allocator();
-
-/// Returns a block of that cache, for a kernel's scratch (see scratch.h); free it on this thread.
+/// Returns a block of that cache (Base::allocator), for scratch.h; free it on this thread.
 void* allocate_scratch(size_t bytes);
 void free_scratch(void* data, size_t bytes) noexcept;
 

@@ -8,7 +8,6 @@
 #include <thread>
 
 #include "core/backend.h"
-#include "core/cpu/base.h"
 #include "core/error.h"
 #include "tests/support/expect_error.h"
 
@@ -75,7 +74,7 @@ TEST_F(Memory, TakeMovesTheBytes) {
 }
 
 TEST(CachingAllocator, AlignsAndReuses) {
-  auto cache = host::caching_allocator();
+  auto cache = backend(cpu).allocator();
   for (size_t bytes : {1, 64, 65, 1000, 4097, 100000, 200000, 5000000}) {
     void* a = cache->allocate(bytes);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(a) % 64, 0u);
@@ -95,7 +94,7 @@ TEST(CachingAllocator, BlocksFreedElsewhereReturnToTheirOwner) {
   void* bytes = x.data();
   std::thread([&x] {
     Tensor mine = std::move(x);
-    EXPECT_NE(host::caching_allocator(), nullptr);
+    EXPECT_NE(backend(cpu).allocator(), nullptr);
   }).join();
   EXPECT_FALSE(x.defined());
   EXPECT_EQ(empty({12345}, f32, cpu).data(), bytes);
@@ -127,7 +126,7 @@ TEST(CachingAllocator, ABlockFitsUnderALimit) {
 }
 
 TEST(CachingAllocator, OutOfMemoryIsAnErrorOfItsOwn) {
-  test::expect_error([] { host::caching_allocator()->allocate(size_t{1} << 60); }, {"memory: no "},
+  test::expect_error([] { backend(cpu).allocator()->allocate(size_t{1} << 60); }, {"memory: no "},
                      Exit::memory);
 }
 
