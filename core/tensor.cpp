@@ -167,17 +167,22 @@ std::string str(const Tensor& x) {
   return fmt::format("{} {} on {}", x.shape(), x.dtype(), x.device());
 }
 
-Tensor empty(const Shape& shape, DType dtype, Device device) {
-  auto bytes = int64_t(size_of(dtype));
-  bool countable = true;
-  for (int64_t s : shape) {
-    check(s >= 0, "tensor: negative size in shape {}", shape);
-    countable &= !__builtin_mul_overflow(bytes, std::max<int64_t>(s, 1), &bytes);
+std::optional<uint64_t> checked_bytes(DType dtype, const Shape& shape) {
+  int64_t bytes = int64_t(size_of(dtype));
+  bool none = false;
+  for (int64_t size : shape) {  // a size of 0 excuses nothing: strides are products too
+    none = none || size == 0;
+    if (__builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes)) return {};
   }
-  check_input(countable, Exit::memory, "tensor: shape {} of {} has more bytes than can be counted",
-              shape, dtype);
-  auto storage = std::make_shared<Storage>(size_t(shape.numel()) * size_of(dtype), device,
-                                           backend(device).allocator());
+  return none ? 0 : uint64_t(bytes);
+}
+
+Tensor empty(const Shape& shape, DType dtype, Device device) {
+  for (int64_t s : shape) check(s >= 0, "tensor: negative size in shape {}", shape);
+  auto bytes = checked_bytes(dtype, shape);
+  check_input(bytes.has_value(), Exit::memory,
+              "tensor: shape {} of {} has more bytes than can be counted", shape, dtype);
+  auto storage = std::make_shared<Storage>(*bytes, device, backend(device).allocator());
   return Tensor(std::move(storage), dtype, shape, contiguous_strides(shape));
 }
 Tensor empty_like(const Tensor& x) { return empty(x.shape(), x.dtype(), x.device()); }

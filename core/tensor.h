@@ -1,5 +1,6 @@
 #pragma once
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -93,6 +94,9 @@ using Tensors = std::vector<Tensor>;
 
 /// `[2, 3] f32 on cpu`, for error texts.
 std::string str(const Tensor& x);
+
+/// Returns a tensor's bytes; none if they, or one of its strides, overflow.
+std::optional<uint64_t> checked_bytes(DType dtype, const Shape& shape);
 
 /// Returns a contiguous tensor, values not initialised.
 Tensor empty(const Shape& shape, DType dtype, Device device);

@@ -6,6 +6,7 @@
 #include "core/check.h"
 #include "core/io/files.h"
 #include "core/io/json.h"
+#include "core/tensor.h"
 
 namespace triax::nn {
 
@@ -39,16 +40,6 @@ void check_bytes(const TensorEntry& e, const std::string& path) {
 }
 
 }  // namespace
-
-std::optional<uint64_t> checked_bytes(DType dtype, const Shape& shape) {
-  int64_t bytes = int64_t(size_of(dtype));
-  bool none = false;
-  for (int64_t size : shape) {  // a size of 0 excuses nothing: strides are products too
-    none = none || size == 0;
-    if (__builtin_mul_overflow(bytes, std::max<int64_t>(size, 1), &bytes)) return {};
-  }
-  return none ? 0 : uint64_t(bytes);
-}
 
 TensorHeader parse_header(std::string_view text, uint64_t data_bytes, const std::string& path) {
   constexpr int deepest = 3;  // the file, a tensor, its shape

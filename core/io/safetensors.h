@@ -1,7 +1,6 @@
 #pragma once
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,9 +26,6 @@ struct TensorEntry {
 };
 
 using Metadata = std::map<std::string, std::string>;
-
-/// Returns a tensor's bytes; none if they, or one of its strides, overflow.
-std::optional<uint64_t> checked_bytes(DType dtype, const Shape& shape);
 
 struct TensorHeader {
   std::vector<TensorEntry> entries;  ///< in the order of their bytes

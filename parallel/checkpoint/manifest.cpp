@@ -7,7 +7,7 @@
 #include "core/io/checksum.h"
 #include "core/io/files.h"
 #include "core/io/json.h"
-#include "core/io/safetensors.h"
+#include "core/tensor.h"
 
 namespace triax::parallel {
 
@@ -67,7 +67,7 @@ StoredTensor read_tensor(const Reader& r) {
   r.require(known < dtype_count, "has unknown dtype " + printable(dtype));
   t.dtype = DType(known);
   t.full = Shape(r.at("shape").sizes(Shape::max_rank));
-  r.require(nn::checked_bytes(t.dtype, t.full).has_value(), "overflows in size");
+  r.require(checked_bytes(t.dtype, t.full).has_value(), "overflows in size");
   for (const Reader& part : r.at("parts").elements(SIZE_MAX))
     t.parts.push_back({.file = size_t(part.at("file").number(UINT32_MAX)),
                        .tensor = part.at("tensor").text(),
