@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "core/error.h"
+#include "core/scoped.h"
 
 namespace triax::optim {
 
@@ -20,7 +21,7 @@ namespace triax::optim {
 /// Errors are `offload: ...` with the directory: those of check_offload_directory(), 73 also where
 /// there is no room, then or while it is written; wait() throws 74 when a transfer fails otherwise
 /// or the file is shorter than it was.
-class StateFile {
+class StateFile : Immovable {
  public:
   /// The alignment of offsets, lengths and addresses, in bytes.
   static constexpr size_t block = 4096;
@@ -28,8 +29,6 @@ class StateFile {
   StateFile(std::string directory, uint64_t bytes);
   /// Waits for all transfers in flight.
   ~StateFile();
-  StateFile(const StateFile&) = delete;
-  StateFile& operator=(const StateFile&) = delete;
 
   const std::string& directory() const { return directory_; }
 

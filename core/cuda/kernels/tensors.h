@@ -58,7 +58,7 @@ template <class O> void launch_broadcast(Stream stream, const Strides<O::count>&
 }
 
 /// Working memory of a kernel, from the calling thread's cache of blocks; not initialised.
-template <class T> class Scratch {
+template <class T> class Scratch : Immovable {
  public:
   Scratch(std::shared_ptr<Allocator> from, int64_t n)
       : from_(std::move(from)),
@@ -67,8 +67,6 @@ template <class T> class Scratch {
   ~Scratch() {
     if (data_) from_->deallocate(data_, bytes_);
   }
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
   T* data() const { return data_; }
 
  private:
