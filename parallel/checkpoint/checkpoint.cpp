@@ -69,6 +69,14 @@ std::string manifest_text(const std::string& path, const Files& files) {
   return text;
 }
 
+/// Says why only one of checkpoint and model has a tensor, if both have its parameter.
+const char* reason(bool same_parameter) {
+  return same_parameter ? ": the optimizer or the frozen parameters differ\n"
+                          "  Resume with the same optimizer and --groups, or start a new run "
+                          "directory with --init."
+                        : "";
+}
+
 }  // namespace
 
 Manifest read_manifest(const std::string& path, const Files& files) {
@@ -161,18 +169,6 @@ const std::string& Checkpoint::state(const std::string& key) const {
               path_, key);
   return found->second;
 }
-
-namespace {
-
-/// Says why only one of checkpoint and model has a tensor, if both have its parameter.
-const char* reason(bool same_parameter) {
-  return same_parameter ? ": the optimizer or the frozen parameters differ\n"
-                          "  Resume with the same optimizer and --groups, or start a new run "
-                          "directory with --init."
-                        : "";
-}
-
-}  // namespace
 
 const StoredTensor& Checkpoint::at(const std::string& name, const std::string& kind,
                                    const Part& part) const {

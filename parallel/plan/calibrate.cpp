@@ -174,6 +174,20 @@ void set_links(Hardware& h, const std::vector<double>& times, int ranks) {
   h.link_part = 1;
 }
 
+/// Returns the hardware as far as this host knows it without a measurement.
+Hardware known_hardware(const World& world, Device device) {
+  bool on_gpu = device.kind == Device::Kind::cuda;
+  Hardware h = hardware_named(on_gpu ? "h100" : "cpu");  // for what one host cannot tell
+  h.launch = 0;                                          // is in the times of kernels
+  h.memory = on_gpu ? double(gpu_memory(device.index)) : available_memory() / world.local_size();
+  h.reserve = h.memory / 16;
+  if (world.size() > 1) {  // keeps the shipped hardware's share of the network
+    h.network *= double(world.size()) / double(h.per_node);
+    h.per_node = world.size();
+  }
+  return h;
+}
+
 }  // namespace
 
 std::vector<double> fit(const std::vector<std::vector<double>>& terms,
@@ -194,24 +208,6 @@ std::vector<double> fit(const std::vector<std::vector<double>>& terms,
     }
   return x;
 }
-
-namespace {
-
-/// Returns the hardware as far as this host knows it without a measurement.
-Hardware known_hardware(const World& world, Device device) {
-  bool on_gpu = device.kind == Device::Kind::cuda;
-  Hardware h = hardware_named(on_gpu ? "h100" : "cpu");  // for what one host cannot tell
-  h.launch = 0;                                          // is in the times of kernels
-  h.memory = on_gpu ? double(gpu_memory(device.index)) : available_memory() / world.local_size();
-  h.reserve = h.memory / 16;
-  if (world.size() > 1) {  // keeps the shipped hardware's share of the network
-    h.network *= double(world.size()) / double(h.per_node);
-    h.per_node = world.size();
-  }
-  return h;
-}
-
-}  // namespace
 
 Calibration calibrate(World& world, const Effort& effort) {
   check_input(

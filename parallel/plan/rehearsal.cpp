@@ -79,6 +79,14 @@ Demand rehearse_stage(const Subject& of, StepOptions o, int64_t micros, int stag
   return rehearse(of, o, world);
 }
 
+std::string by_kind(const Demand& d) {
+  std::vector<std::string> kinds;
+  for (int k = 0; k < memory::kinds; ++k)
+    if (double bytes = double(d.peaks[size_t(k)]); bytes > 0)
+      kinds.push_back(fmt::format("{} {}", memory::name(memory::Kind(k)), show_bytes(bytes)));
+  return fmt::format("{}: {}", show_bytes(double(d.peak)), join(kinds, ", "));
+}
+
 }  // namespace
 
 Demand rehearse(const Build& build, const nn::Batch& like, const StepOptions& o,
@@ -126,18 +134,6 @@ std::vector<Demand> measure(const Build& build, const nn::Batch& like, const Ste
   });
   return stages;
 }
-
-namespace {
-
-std::string by_kind(const Demand& d) {
-  std::vector<std::string> kinds;
-  for (int k = 0; k < memory::kinds; ++k)
-    if (double bytes = double(d.peaks[size_t(k)]); bytes > 0)
-      kinds.push_back(fmt::format("{} {}", memory::name(memory::Kind(k)), show_bytes(bytes)));
-  return fmt::format("{}: {}", show_bytes(double(d.peak)), join(kinds, ", "));
-}
-
-}  // namespace
 
 Preview preview(const Task& task, const TrainOptions& o, const World& world) {
   const MeshShape& mesh = o.step.mesh;

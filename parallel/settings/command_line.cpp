@@ -116,6 +116,47 @@ const Verb& verb_of(const CommandLine& line, std::span<const std::string>& words
   fail(Exit::usage, "{}: unknown verb {}{}", line.program, printable(word), meant);
 }
 
+constexpr int narrowest = 40;
+
+// A text of two columns: terms, the longest of `longest` characters, and their meanings.
+class Table {
+ public:
+  Table(int columns, size_t longest)
+      : columns_(columns), at_(std::min({int(longest) + 4, 34, columns * 2 / 5})) {}
+
+  std::string row(const std::string& term, const std::string& meaning) const {
+    std::string line = "  " + wrapped(term, columns_, 2);
+    int written = int(line.size() - (line.rfind('\n') + 1));
+    bool fits = written + 2 <= at_;
+    line += fits ? "" : "\n";
+    line.append(size_t(fits ? at_ - written : at_), ' ');
+    return line + wrapped(meaning, columns_, at_) + "\n";
+  }
+  // Returns a command line in lines that a shell joins again.
+  std::string command(const std::string& words) const {
+    std::string lines = wrapped(words, columns_ - 2, 6);
+    for (size_t at = 0; (at = lines.find('\n', at)) != lines.npos; at += 3) lines.insert(at, " \\");
+    return "    " + lines + "\n";
+  }
+
+ private:
+  int columns_, at_;
+};
+
+std::string flag_of(const Setting& s) {
+  return fmt::format("--{}{}{}", s.name, s.value.empty() ? "" : " ", s.value);
+}
+
+// Escapes bars, which would end the cell.
+std::string cell(const std::string& text) {
+  std::string escaped;
+  for (char c : text) {
+    if (c == '|') escaped.push_back('\\');
+    escaped.push_back(c);
+  }
+  return escaped;
+}
+
 }  // namespace
 
 Request parse(const std::string& program, const Verb& verb, std::span<const std::string> words,
@@ -161,51 +202,6 @@ Request parse(const CommandLine& line, std::span<const std::string> words, int c
   if (!request.verb) request.text = help(line.program, verb, columns);
   return request;
 }
-
-namespace {
-
-constexpr int narrowest = 40;
-
-// A text of two columns: terms, the longest of `longest` characters, and their meanings.
-class Table {
- public:
-  Table(int columns, size_t longest)
-      : columns_(columns), at_(std::min({int(longest) + 4, 34, columns * 2 / 5})) {}
-
-  std::string row(const std::string& term, const std::string& meaning) const {
-    std::string line = "  " + wrapped(term, columns_, 2);
-    int written = int(line.size() - (line.rfind('\n') + 1));
-    bool fits = written + 2 <= at_;
-    line += fits ? "" : "\n";
-    line.append(size_t(fits ? at_ - written : at_), ' ');
-    return line + wrapped(meaning, columns_, at_) + "\n";
-  }
-  // Returns a command line in lines that a shell joins again.
-  std::string command(const std::string& words) const {
-    std::string lines = wrapped(words, columns_ - 2, 6);
-    for (size_t at = 0; (at = lines.find('\n', at)) != lines.npos; at += 3) lines.insert(at, " \\");
-    return "    " + lines + "\n";
-  }
-
- private:
-  int columns_, at_;
-};
-
-std::string flag_of(const Setting& s) {
-  return fmt::format("--{}{}{}", s.name, s.value.empty() ? "" : " ", s.value);
-}
-
-// Escapes bars, which would end the cell.
-std::string cell(const std::string& text) {
-  std::string escaped;
-  for (char c : text) {
-    if (c == '|') escaped.push_back('\\');
-    escaped.push_back(c);
-  }
-  return escaped;
-}
-
-}  // namespace
 
 std::string help(const std::string& program, const Verb& verb, int columns) {
   columns = std::max(columns, narrowest);

@@ -57,6 +57,10 @@ bool read(const Setting& s, const std::string& text) {
   return std::visit(set, s.field);
 }
 
+std::string refusal(const Setting& s, const std::string& where, const std::string& value) {
+  return fmt::format("{}: `{}`; expected {}", where, printable(value), expected(s));
+}
+
 }  // namespace
 
 std::string value_text(const Setting& s) {
@@ -67,14 +71,6 @@ std::string value_text(const Setting& s) {
   };
   return std::visit(text, s.field);
 }
-
-namespace {
-
-std::string refusal(const Setting& s, const std::string& where, const std::string& value) {
-  return fmt::format("{}: `{}`; expected {}", where, printable(value), expected(s));
-}
-
-}  // namespace
 
 Settings joined(std::initializer_list<Settings> lists) {
   Settings all;

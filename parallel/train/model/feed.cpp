@@ -24,6 +24,15 @@ nn::Batch checked(nn::Batch b, int64_t samples) {
   return b;
 }
 
+double weight_of(const nn::Samples& samples, int64_t index) try {
+  double weight = samples.weight(index);
+  check_input(weight >= 0 && std::isfinite(weight), Exit::data,
+              "it is {}; expected a finite number of targets, 0 or more", weight);
+  return weight;
+} catch (...) {
+  rethrow_from(fmt::format("samples: weight of sample {}", index));
+}
+
 }  // namespace
 
 nn::Batch batch_of(const nn::Samples& samples, const std::vector<int64_t>& indices, int64_t first,
@@ -40,19 +49,6 @@ nn::Batch batch_of(const nn::Samples& samples, const std::vector<int64_t>& indic
                              indices.size() > shown ? ", .." : ""));
   }
 }
-
-namespace {
-
-double weight_of(const nn::Samples& samples, int64_t index) try {
-  double weight = samples.weight(index);
-  check_input(weight >= 0 && std::isfinite(weight), Exit::data,
-              "it is {}; expected a finite number of targets, 0 or more", weight);
-  return weight;
-} catch (...) {
-  rethrow_from(fmt::format("samples: weight of sample {}", index));
-}
-
-}  // namespace
 
 Feed::Feed(std::shared_ptr<const nn::Samples> samples, uint64_t seed, const Place& place)
     : samples_(std::move(samples)), order_(samples_->count(), seed), place_(place) {}

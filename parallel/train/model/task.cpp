@@ -26,6 +26,32 @@ void check_count(const nn::Samples& samples, const char* whose) {
               "samples: count() of the {} ones is {}; expected 1 or more", whose, samples.count());
 }
 
+/// Checks memory: Linux overcommits, so a large allocation succeeds, and kills the process later.
+void check_room(const Task& task, int64_t samples) {
+  nn::Batch one = batch_like(task, 1);
+  double each = sizeof samples;
+  for (auto& x : nn::tensors(one)) each += double(x.bytes());
+  double bytes = 2 * each * double(samples), room = available_memory();  // it is copied once
+  check_input(room == 0 || bytes < room, Exit::memory,
+              "batch: {} samples at once take {}; this machine has {} free\n"
+              "  Take a smaller --micro-batch (for parity's one rank, a smaller --global-batch).",
+              samples, show_bytes(bytes), show_bytes(room));
+}
+
+/// Adds the identity of `which` samples to `all`. identity() may be only a name: data of another
+/// size or with another beginning are others.
+void identify(const std::string& which, const nn::Samples& samples,
+              std::map<std::string, std::string>& all) {
+  std::string own = samples.identity();
+  check_input(is_plain_text(own) && own.find('\n') == own.npos, Exit::config,
+              "it is `{}`; expected one line of UTF-8: write a digest in hexadecimal digits",
+              printable(own));
+  all[which + " samples"] = own;
+  all[which + " samples: number"] = std::to_string(samples.count());
+  all[which + " samples: first"] =
+      digest(batch_of(samples, {0}, nn::evaluation, "the first sample"));
+}
+
 }  // namespace
 
 void check_task(const Task& task) {
@@ -53,22 +79,6 @@ void check_task(const Task& task) {
                 "task: attachment `{}` is no text; expected UTF-8 without NUL", name);
   }
 }
-
-namespace {
-
-/// Checks memory: Linux overcommits, so a large allocation succeeds, and kills the process later.
-void check_room(const Task& task, int64_t samples) {
-  nn::Batch one = batch_like(task, 1);
-  double each = sizeof samples;
-  for (auto& x : nn::tensors(one)) each += double(x.bytes());
-  double bytes = 2 * each * double(samples), room = available_memory();  // it is copied once
-  check_input(room == 0 || bytes < room, Exit::memory,
-              "batch: {} samples at once take {}; this machine has {} free\n"
-              "  Take a smaller --micro-batch (for parity's one rank, a smaller --global-batch).",
-              samples, show_bytes(bytes), show_bytes(room));
-}
-
-}  // namespace
 
 nn::Batch batch_like(const Task& task, int64_t samples) {
   if (samples > 1) check_room(task, samples);
@@ -106,24 +116,6 @@ std::string weight_warning(const nn::Samples& samples) {
       "by the weights: override Samples::weight if this is not intended.\n",
       count, weight);
 }
-
-namespace {
-
-/// Adds the identity of `which` samples to `all`. identity() may be only a name: data of another
-/// size or with another beginning are others.
-void identify(const std::string& which, const nn::Samples& samples,
-              std::map<std::string, std::string>& all) {
-  std::string own = samples.identity();
-  check_input(is_plain_text(own) && own.find('\n') == own.npos, Exit::config,
-              "it is `{}`; expected one line of UTF-8: write a digest in hexadecimal digits",
-              printable(own));
-  all[which + " samples"] = own;
-  all[which + " samples: number"] = std::to_string(samples.count());
-  all[which + " samples: first"] =
-      digest(batch_of(samples, {0}, nn::evaluation, "the first sample"));
-}
-
-}  // namespace
 
 std::map<std::string, std::string> identity_of(const Task& task) try {
   if (!task.identity.empty()) return task.identity;

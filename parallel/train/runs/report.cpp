@@ -47,6 +47,41 @@ Kept read(const std::string& line, const std::string& where) try {
   fail(e.code(), "{}\n  Move the file away, or choose another --metrics.", e.what());
 }
 
+/// Joins parts of a line, least wanted last: those that do not fit are left out.
+std::string fitted(const std::vector<std::string>& parts, int columns) {
+  std::string line;
+  for (auto& part : parts)
+    if (!part.empty() && (line.empty() || line.size() + part.size() + 2 <= size_t(columns)))
+      line += (line.empty() ? "" : "  ") + part;
+  return line;
+}
+
+/// Returns `  dp     all_reduce    1.0 calls   217856 bytes` for each collective that was called.
+std::string lines(const std::string& group, const Ledger& ledger, int64_t steps) {
+  std::string text;
+  for (int k = 0; k < Call::kinds; ++k) {
+    auto kind = Call::Kind(k);
+    const auto& line = ledger[kind];
+    if (line.calls == 0 || kind == Call::split) continue;
+    text += fmt::format("  {:<12} {:<14} {:>6.1f} calls {:>11.0f} bytes\n", group, name(kind),
+                        double(line.calls) / double(steps), line.bytes / double(steps));
+  }
+  return text;
+}
+
+std::string memory_line() {
+  const auto& counter = *memory::counter();
+  std::string peak = fmt::format("  peak {:.2f} MB:", double(counter.peak()) / 1e6);
+  std::string live = fmt::format("  live {:.2f} MB:", double(counter.live()) / 1e6);
+  for (int k = 0; k < memory::kinds; ++k) {
+    auto kind = memory::Kind(k);
+    if (counter.peak(kind) == 0) continue;
+    peak += fmt::format(" {} {:.2f}", memory::name(kind), double(counter.peak(kind)) / 1e6);
+    live += fmt::format(" {} {:.2f}", memory::name(kind), double(counter.live(kind)) / 1e6);
+  }
+  return peak + "\n" + live + "\n";
+}
+
 }  // namespace
 
 Metrics::Metrics(const Place& place, int64_t step) : place_(place), file_(nullptr, &std::fclose) {
@@ -123,19 +158,6 @@ void Metrics::put(const std::string& line) {
               std::strerror(errno));
 }
 
-namespace {
-
-/// Joins parts of a line, least wanted last: those that do not fit are left out.
-std::string fitted(const std::vector<std::string>& parts, int columns) {
-  std::string line;
-  for (auto& part : parts)
-    if (!part.empty() && (line.empty() || line.size() + part.size() + 2 <= size_t(columns)))
-      line += (line.empty() ? "" : "  ") + part;
-  return line;
-}
-
-}  // namespace
-
 std::string duration(double seconds) {
   auto whole = int64_t(seconds + 0.5);
   if (whole < 60) return fmt::format("{}s", whole);
@@ -202,36 +224,6 @@ void Progress::validating(int64_t done, int64_t all) {
   last_line_ = now;
   say(fmt::format("validating: {} of {} micro-batches, {} %\n", done, all, 100 * done / all));
 }
-
-namespace {
-
-/// Returns `  dp     all_reduce    1.0 calls   217856 bytes` for each collective that was called.
-std::string lines(const std::string& group, const Ledger& ledger, int64_t steps) {
-  std::string text;
-  for (int k = 0; k < Call::kinds; ++k) {
-    auto kind = Call::Kind(k);
-    const auto& line = ledger[kind];
-    if (line.calls == 0 || kind == Call::split) continue;
-    text += fmt::format("  {:<12} {:<14} {:>6.1f} calls {:>11.0f} bytes\n", group, name(kind),
-                        double(line.calls) / double(steps), line.bytes / double(steps));
-  }
-  return text;
-}
-
-std::string memory_line() {
-  const auto& counter = *memory::counter();
-  std::string peak = fmt::format("  peak {:.2f} MB:", double(counter.peak()) / 1e6);
-  std::string live = fmt::format("  live {:.2f} MB:", double(counter.live()) / 1e6);
-  for (int k = 0; k < memory::kinds; ++k) {
-    auto kind = memory::Kind(k);
-    if (counter.peak(kind) == 0) continue;
-    peak += fmt::format(" {} {:.2f}", memory::name(kind), double(counter.peak(kind)) / 1e6);
-    live += fmt::format(" {} {:.2f}", memory::name(kind), double(counter.live(kind)) / 1e6);
-  }
-  return peak + "\n" + live + "\n";
-}
-
-}  // namespace
 
 std::string describe_ledger(const Mesh& mesh, const Pipeline& pipeline, int64_t steps) {
   std::string mine;
