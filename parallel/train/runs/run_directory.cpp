@@ -39,6 +39,43 @@ std::string read_all(int descriptor) {
   return n > 0 ? std::string(text, size_t(n)) : "a job that is starting";
 }
 
+std::map<std::string, std::string> from_lines(const std::string& lines) {
+  std::map<std::string, std::string> values;
+  std::istringstream in(lines);
+  for (std::string line; std::getline(in, line);) {
+    if (size_t at = line.find(" = "); at != line.npos)
+      values[line.substr(0, at)] = line.substr(at + 3);
+  }
+  return values;
+}
+
+std::string end_of(size_t lines) { return fmt::format("# {} settings\n", lines); }
+
+constexpr const char* metrics_path = "metrics_path";  // names the file of the metrics
+constexpr const char* config_file = "config.toml";
+constexpr const char* settings_file = "settings.txt";  // all of them, resolved
+
+std::string absolute(const std::string& file) {
+  return file.empty() ? "" : std::filesystem::absolute(file).lexically_normal().string();
+}
+
+/// Returns the path without links, as far as it exists.
+std::filesystem::path resolved(const std::string& file) {
+  std::error_code error;
+  auto path = std::filesystem::weakly_canonical(std::filesystem::absolute(file), error);
+  return error ? std::filesystem::path(absolute(file)) : path;
+}
+
+/// Returns the FLOP of matrix products and attention, forward and backward, without the work that
+/// ranks repeat and that of recomputation.
+double flop_per_step(const Task& task, const StepOptions& o) {
+  Facts facts = probe(task.build, batch_like(task, o.micro_batch),
+                      {.dp = o.mesh.dp, .dtype = o.dtype, .groups = o.groups});
+  double flop = 0;
+  for (auto& layer : facts.layers()) flop += layer.forward.products + layer.backward.products;
+  return flop / double(o.micro_batch) * double(o.global_batch);
+}
+
 }  // namespace
 
 bool take_lock(int descriptor) {
@@ -95,31 +132,11 @@ void replace_file(const std::string& path, const std::string& text, const Files&
   files.sync_directory(parent_directory(path));
 }
 
-namespace {
-
-std::map<std::string, std::string> from_lines(const std::string& lines) {
-  std::map<std::string, std::string> values;
-  std::istringstream in(lines);
-  for (std::string line; std::getline(in, line);) {
-    if (size_t at = line.find(" = "); at != line.npos)
-      values[line.substr(0, at)] = line.substr(at + 3);
-  }
-  return values;
-}
-
-}  // namespace
-
 std::string settings_text(const std::map<std::string, std::string>& literals) {
   std::string lines;
   for (auto& [name, value] : literals) lines += name + " = " + value + "\n";
   return lines;
 }
-
-namespace {
-
-std::string end_of(size_t lines) { return fmt::format("# {} settings\n", lines); }
-
-}  // namespace
 
 std::string whole_settings(const std::string& path) {
   std::string text = disk().read(path, 1 << 20);
@@ -188,25 +205,6 @@ Position RunDirectory::open(Step& step) {
   return at;
 }
 
-namespace {
-
-constexpr const char* metrics_path = "metrics_path";  // names the file of the metrics
-constexpr const char* config_file = "config.toml";
-constexpr const char* settings_file = "settings.txt";  // all of them, resolved
-
-std::string absolute(const std::string& file) {
-  return file.empty() ? "" : std::filesystem::absolute(file).lexically_normal().string();
-}
-
-/// Returns the path without links, as far as it exists.
-std::filesystem::path resolved(const std::string& file) {
-  std::error_code error;
-  auto path = std::filesystem::weakly_canonical(std::filesystem::absolute(file), error);
-  return error ? std::filesystem::path(absolute(file)) : path;
-}
-
-}  // namespace
-
 /// Refuses a directory of somebody else: nothing there is overwritten. A run's own directory has
 /// checkpoints, or says where its metrics are; one that died at once has none in its file yet.
 void RunDirectory::refuse_others() const {
@@ -265,20 +263,6 @@ void RunDirectory::compare_metrics() {
   if (!before.empty() && before != now && !std::filesystem::exists(now))
     changes_.push_back(fmt::format("metrics was {}, now {}", printable(before), now));
 }
-
-namespace {
-
-/// Returns the FLOP of matrix products and attention, forward and backward, without the work that
-/// ranks repeat and that of recomputation.
-double flop_per_step(const Task& task, const StepOptions& o) {
-  Facts facts = probe(task.build, batch_like(task, o.micro_batch),
-                      {.dp = o.mesh.dp, .dtype = o.dtype, .groups = o.groups});
-  double flop = 0;
-  for (auto& layer : facts.layers()) flop += layer.forward.products + layer.backward.products;
-  return flop / double(o.micro_batch) * double(o.global_batch);
-}
-
-}  // namespace
 
 void RunDirectory::write_configuration(const std::string& metrics, int64_t parameters,
                                        int64_t first_step) {
