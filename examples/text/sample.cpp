@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <csignal>
 #include <cstdio>
 
@@ -32,8 +31,7 @@ Tokenizer tokenizer_of(const parallel::Checkpoint& c) {
   if (c.state().contains("tokenizer")) return Tokenizer::from_json(c.state("tokenizer"), c.path());
   int64_t rows = 0;
   std::string text = parallel::saved_settings(c)["vocab"];
-  std::from_chars(text.data(), text.data() + text.size(), rows);
-  check_input(rows > 0 && rows <= parallel::huge, Exit::data,
+  check_input(parse_number(text, rows) && rows > 0 && rows <= parallel::huge, Exit::data,
               "checkpoint {}: it has no tokenizer, and vocab is `{}`; expected a number of tokens",
               c.path(), printable(text));
   return Tokenizer(std::make_shared<Numbers>(rows));

@@ -1,6 +1,5 @@
 #include "parallel/checkpoint/manifest.h"
 
-#include <charconv>
 #include <set>
 
 #include "core/check.h"
@@ -112,9 +111,7 @@ std::string logical_name(const std::string& name, const std::string& kind) {
 
 int64_t whole_number(const std::string& text, const std::string& where) {
   int64_t number = -1;
-  const char* end = text.data() + text.size();
-  bool digits = std::from_chars(text.data(), end, number).ptr == end;
-  check_input(digits && number >= 0 && number <= int64_t(1) << 53, Exit::data,
+  check_input(parse_number(text, number) && number >= 0 && number <= int64_t(1) << 53, Exit::data,
               "{} is `{}`; expected a whole number of at most 2^53", where, printable(text));
   return number;
 }

@@ -1,7 +1,7 @@
 #include <algorithm>
-#include <charconv>
 
 #include "core/check.h"
+#include "core/io/files.h"
 #include "parallel/comm/launch/world.h"
 #include "parallel/comm/process.h"
 #include "parallel/parity/parity.h"
@@ -59,17 +59,13 @@ Verb parity_verb(ProgramOptions& p, std::string_view asked) {
 
 MeshShape mesh_of(const std::string& text) {
   MeshShape shape;
-  int* sizes[] = {&shape.dp, &shape.pp, &shape.tp};
-  std::string_view left = text;
-  for (int* size : sizes) {
-    auto [end, error] = std::from_chars(left.data(), left.data() + left.size(), *size);
-    bool last = size == sizes[2], closed = end == left.data() + left.size();
-    check_input(error == std::errc() && *size >= 1 && *size <= 256 &&
-                    (last ? closed : !closed && *end == 'x'),
-                Exit::config, "mesh `{}`; expected dp x pp x tp, each from 1 to 256, like 2x2x2",
-                printable(text));
-    left = left.substr(size_t(end - left.data()) + (last ? 0 : 1));
-  }
+  size_t first = text.find('x'), second = text.find('x', first + 1);
+  bool fine = second != text.npos && parse_number(text.substr(0, first), shape.dp) &&
+              parse_number(text.substr(first + 1, second - first - 1), shape.pp) &&
+              parse_number(text.substr(second + 1), shape.tp);
+  for (int size : {shape.dp, shape.pp, shape.tp}) fine = fine && size >= 1 && size <= 256;
+  check_input(fine, Exit::config,
+              "mesh `{}`; expected dp x pp x tp, each from 1 to 256, like 2x2x2", printable(text));
   check_input(shape.size() <= 4096, Exit::config,
               "mesh `{}`; expected dp x pp x tp of at most 4096 ranks", printable(text));
   return shape;

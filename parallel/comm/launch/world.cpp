@@ -4,11 +4,9 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <charconv>
 #include <csignal>
 #include <exception>
 #include <stdexcept>
-#include <string_view>
 
 #include "core/backend.h"
 #include "core/check.h"
@@ -127,13 +125,9 @@ void run_worlds(int ranks, const std::function<void(World&)>& rank, WorldOptions
 Device device_named(const std::string& text) {
   if (text == "cpu") return cpu;
   if (text == "cuda") return {Device::Kind::cuda, WorldOptions::own_gpu};
-  std::string_view digits = text;
-  if (int index = -1; digits.starts_with("cuda:")) {
-    digits.remove_prefix(5);
-    auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), index);
-    if (error == std::errc() && end == digits.data() + digits.size() && index >= 0)
-      return {Device::Kind::cuda, index};
-  }
+  int index = -1;
+  if (text.starts_with("cuda:") && parse_number(text.substr(5), index) && index >= 0)
+    return {Device::Kind::cuda, index};
   fail(Exit::config, "device `{}`\n  Valid: cpu, cuda, and cuda:N for GPU N, from 0.",
        printable(text));
 }

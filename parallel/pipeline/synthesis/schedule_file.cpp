@@ -1,6 +1,5 @@
 #include "parallel/pipeline/synthesis/schedule_file.h"
 
-#include <charconv>
 #include <cmath>
 
 #include "core/check.h"
@@ -49,15 +48,12 @@ StageTimes times_in(const nn::JsonReader& all) {
 
 /// Reads `F0.3`, the forward of micro-batch 3 through chunk 0, which may not exist.
 std::optional<Action> action_of(std::string_view word) {
-  size_t kind = std::string_view(letters).find(word[0]);
-  if (kind == std::string_view::npos) return {};
+  size_t kind = std::string_view(letters).find(word[0]), dot = word.find('.');
+  if (kind == word.npos || dot == word.npos || dot == 0) return {};
   Action a{Action::Kind(kind)};
-  const char* end = word.data() + word.size();
-  auto chunk = std::from_chars(word.data() + 1, end, a.chunk);
-  if (chunk.ec != std::errc() || chunk.ptr == end || *chunk.ptr != '.') return {};
-  auto micro = std::from_chars(chunk.ptr + 1, end, a.micro);
-  if (micro.ec != std::errc() || micro.ptr != end) return {};
-  return a;
+  bool fine =
+      parse_number(word.substr(1, dot - 1), a.chunk) && parse_number(word.substr(dot + 1), a.micro);
+  return fine ? std::optional(a) : std::nullopt;
 }
 
 Actions actions_in(const nn::JsonReader& list) {

@@ -1,5 +1,3 @@
-#include <charconv>
-
 #include "core/check.h"
 #include "core/io/files.h"
 #include "parallel/train/options/option_groups.h"
@@ -135,12 +133,9 @@ Settings run_settings(TrainOptions& o) {
 
 StepRange parse_step_range(const std::string& text) {
   StepRange r;
-  const char *at = text.data(), *end = at + text.size();
-  auto first = std::from_chars(at, end, r.first), last = first;
-  r.last = r.first;
-  if (first.ptr != end && *first.ptr == '-') last = std::from_chars(first.ptr + 1, end, r.last);
-  check_input(first.ec == std::errc() && last.ec == std::errc() && last.ptr == end &&
-                  r.first >= 1 && r.first <= r.last,
+  size_t dash = text.find('-');
+  check_input(parse_number(text.substr(0, dash), r.first) &&
+                  parse_number(text.substr(dash + 1), r.last) && r.first >= 1 && r.first <= r.last,
               Exit::config,
               "profile `{}`; expected a step or the first and the last of several, like "
               "3 or 3-5",
