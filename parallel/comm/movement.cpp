@@ -78,24 +78,6 @@ void reduce_typed(std::span<const std::byte* const> from, std::span<std::byte* c
   }
 }
 
-}  // namespace
-
-void reduce(ReduceOp op, DType dtype, std::span<const std::byte* const> from,
-            std::span<std::byte* const> to, int64_t count) {
-  visit(dtype, [&]<class T>() {
-    switch (op) {
-      case ReduceOp::sum:
-        return reduce_typed<ReduceOp::sum, T>(from, to, count);
-      case ReduceOp::max:
-        return reduce_typed<ReduceOp::max, T>(from, to, count);
-      case ReduceOp::min:
-        return reduce_typed<ReduceOp::min, T>(from, to, count);
-    }
-  });
-}
-
-namespace {
-
 using From = std::vector<const std::byte*>;
 using To = std::vector<std::byte*>;
 
@@ -166,6 +148,20 @@ void move_stretch(const Call& c, const RankBuffers& b, const Stretch& s) {
 }
 
 }  // namespace
+
+void reduce(ReduceOp op, DType dtype, std::span<const std::byte* const> from,
+            std::span<std::byte* const> to, int64_t count) {
+  visit(dtype, [&]<class T>() {
+    switch (op) {
+      case ReduceOp::sum:
+        return reduce_typed<ReduceOp::sum, T>(from, to, count);
+      case ReduceOp::max:
+        return reduce_typed<ReduceOp::max, T>(from, to, count);
+      case ReduceOp::min:
+        return reduce_typed<ReduceOp::min, T>(from, to, count);
+    }
+  });
+}
 
 int64_t elements(const Call& call, int ranks) {
   if (call.kind == Call::all_to_all) return int64_t(ranks) * ranks * call.numel;

@@ -40,6 +40,14 @@ void open_closed_streams() {
       (void)!::open("/dev/null", O_RDWR);  // the lowest that is free
 }
 
+/// Raises the limit of open files: checkpoints have a file for each rank; threads share a limit.
+void raise_limit_of_open_files() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  (void)::setrlimit(RLIMIT_NOFILE, &files);
+}
+
 }  // namespace
 
 World::World(int& argc, char**& argv, WorldOptions options)
@@ -131,18 +139,6 @@ Device device_named(const std::string& text) {
   fail(Exit::config, "device `{}`\n  Valid: cpu, cuda, and cuda:N for GPU N, from 0.",
        printable(text));
 }
-
-namespace {
-
-/// Raises the limit of open files: checkpoints have a file for each rank; threads share a limit.
-void raise_limit_of_open_files() {
-  rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
-  files.rlim_cur = files.rlim_max;
-  (void)::setrlimit(RLIMIT_NOFILE, &files);
-}
-
-}  // namespace
 
 int run_main(int argc, char** argv, const std::function<int(int, char**)>& body) {
   open_closed_streams();

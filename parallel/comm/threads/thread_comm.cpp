@@ -106,6 +106,36 @@ class ThreadOperation final : public Operation {
   Parts p_;
 };
 
+/// Holds the first error of ranks that are threads, and the first that only follows from another.
+class FirstError {
+ public:
+  /// Runs `body`; returns why it failed, or nothing.
+  std::optional<std::string> of(const std::function<void()>& body) try {
+    body();
+    return {};
+  } catch (const PeerFailed& e) {
+    note(consequence_);
+    return e.what();
+  } catch (const std::exception& e) {
+    note(first_);
+    return e.what();
+  } catch (...) {
+    note(first_);
+    return "an exception of unknown type";
+  }
+  void rethrow() const {
+    if (first_ || consequence_) std::rethrow_exception(first_ ? first_ : consequence_);
+  }
+
+ private:
+  void note(std::exception_ptr& place) {
+    std::lock_guard guard(mutex_);
+    if (!place) place = std::current_exception();
+  }
+  std::mutex mutex_;
+  std::exception_ptr first_, consequence_;
+};
+
 }  // namespace
 
 ThreadComm::ThreadComm(std::shared_ptr<ThreadGroup> peers, Group group)
@@ -138,40 +168,6 @@ void run_ranks(int ranks, const std::function<void(Communicator&)>& rank, Thread
       },
       options);
 }
-
-namespace {
-
-/// Holds the first error of ranks that are threads, and the first that only follows from another.
-class FirstError {
- public:
-  /// Runs `body`; returns why it failed, or nothing.
-  std::optional<std::string> of(const std::function<void()>& body) try {
-    body();
-    return {};
-  } catch (const PeerFailed& e) {
-    note(consequence_);
-    return e.what();
-  } catch (const std::exception& e) {
-    note(first_);
-    return e.what();
-  } catch (...) {
-    note(first_);
-    return "an exception of unknown type";
-  }
-  void rethrow() const {
-    if (first_ || consequence_) std::rethrow_exception(first_ ? first_ : consequence_);
-  }
-
- private:
-  void note(std::exception_ptr& place) {
-    std::lock_guard guard(mutex_);
-    if (!place) place = std::current_exception();
-  }
-  std::mutex mutex_;
-  std::exception_ptr first_, consequence_;
-};
-
-}  // namespace
 
 void run_thread_ranks(int ranks, const std::function<void(std::unique_ptr<Communicator>)>& rank,
                       ThreadOptions options) {
