@@ -20,6 +20,148 @@ namespace {
 constexpr uint64_t largest_file = uint64_t{2} << 30;
 constexpr int32_t ignored = -1;
 
+/// Returns the given tokenizer, if it does not have to be made of the text.
+std::optional<Tokenizer> given_tokenizer(const TextOptions& o, const TokenizerChoice& choice) {
+  if (choice.kind == TokenizerChoice::Kind::files) return read_tokenizer(choice.directory);
+  if (!o.tokenizer.empty() || o.initial.empty()) return {};
+  return Tokenizer::from_json(o.initial, "checkpoint of --init");
+}
+
+/// Returns the directory of the files of the tokenizer that given_tokenizer, or else the data, has.
+std::string files_of_tokenizer(const TextOptions& o, const std::string& data) {
+  if (!o.tokenizer.empty()) return with_tokenizer_files(tokenizer_choice(o.tokenizer).directory);
+  std::string initial = with_tokenizer_files(o.initial_run);
+  return initial.empty() ? with_tokenizer_files(data) : initial;
+}
+
+Tokenizer tokenizer_of(std::string_view text, const TextOptions& o, const std::string& name) {
+  auto choice = tokenizer_choice(o.tokenizer);
+  if (auto given = given_tokenizer(o, choice)) return *given;
+  check_input(
+      !o.from_checkpoint || !o.tokenizer.empty(), Exit::config,
+      "{}: the checkpoint of --init has no tokenizer to read the text with\n  Give that of "
+      "its weights (--tokenizer gpt2:DIR), if it is byte-level BPE, or tokens for a text.{}",
+      name, other_tokenizers);
+  if (choice.kind == TokenizerChoice::Kind::characters) return Tokenizer::from_text(text, name);
+  size_t end = text.size();
+  if (end > learned_from) end = last_character_end(text.substr(0, learned_from));
+  return learn_bpe(text.substr(0, end), choice.size, {name});
+}
+
+Split split_of(const std::string& path, const TextOptions& o, int64_t context,
+               const Tokenizer& tokenizer) {
+  return {.context = context,
+          .val_fraction = o.val_fraction,
+          .name = path,
+          .document_end = document_end(o.document_end, tokenizer)};
+}
+
+Text read_tokens(const std::string& path, const TextOptions& o, int64_t context) {
+  TokenSet set = find_tokens(path);
+  auto choice = tokenizer_choice(o.tokenizer);
+  bool asked = !o.tokenizer.empty();
+  check_input(!asked || choice.kind == TokenizerChoice::Kind::files, Exit::config,
+              "tokenizer={} with data={}, which are tokens already\n"
+              "  Only gpt2:DIR can say what they stand for, where no tokenizer is beside them.",
+              o.tokenizer, path);
+  if (asked || !set.tokenizer) {
+    auto given = given_tokenizer(o, choice);
+    check_input(!set.tokenizer || set.tokenizer->hash() == given->hash(), Exit::data,
+                "data: {}: its tokens were made with another tokenizer than --tokenizer {}\n"
+                "  Leave --tokenizer out.",
+                path, o.tokenizer);
+    set.tokenizer = given;
+    set.vocabulary = given ? given->size() : 0;
+  }
+  int64_t largest = 0;
+  auto training = map_tokens(set.training, set.vocabulary, largest);
+  auto held_out = map_tokens(set.held_out, set.vocabulary, largest);
+  auto tokenizer = set.tokenizer.value_or(Tokenizer(std::make_shared<Numbers>(largest + 1)));
+  Split split = split_of(path, o, context, tokenizer);
+  auto data = set.held_out.empty() ? TextData(training, tokenizer.hash(), split)
+                                   : TextData(training, held_out, tokenizer.hash(), split);
+  std::string notes = set.roles.empty() ? "" : fmt::format("{}: {}\n", path, set.roles);
+  return {.tokenizer = std::move(tokenizer), .data = std::move(data), .name = path, .notes = notes};
+}
+
+Text read_source(const std::string& path, const TextOptions& o, int64_t context) {
+  if (holds_tokens(path)) return read_tokens(path, o, context);
+  uint64_t bytes = disk().open(path).size();
+  check_input(bytes <= largest_file, Exit::data,
+              "data: {} has {} bytes; expected a text of at most {}\n  Tokenize it first: `minigpt "
+              "data {} --tokenizer bpe:N --out DIR`, then --data DIR.",
+              path, bytes, largest_file, path);
+  std::string text = disk().read(path, largest_file);
+  check_input(!text.empty(), Exit::data, "data: {} is empty; expected a text", path);
+  auto tokenizer = tokenizer_of(text, o, "data: " + path);
+  TextData data(text, tokenizer, split_of(path, o, context, tokenizer));
+  return {.tokenizer = std::move(tokenizer),
+          .data = std::move(data),
+          .name = path,
+          .notes = json_lines_notice(path, text)};
+}
+
+Text read_mixture(const std::vector<DataSource>& sources, const TextOptions& o, int64_t context) {
+  std::vector<Text> texts;
+  std::vector<Mixture::Part> parts;
+  std::vector<std::shared_ptr<const nn::Samples>> held_out;
+  std::string lines;
+  for (auto& source : sources) {
+    texts.push_back(read_source(source.path, o, context));
+    const Text& text = texts.back();
+    check_input(text.tokenizer.hash() == texts[0].tokenizer.hash(), Exit::config,
+                "data: {} and {} have different tokenizers, with hashes {} and {}\n  Expected one: "
+                "make shards of them with one --tokenizer gpt2:DIR, or train with it.",
+                texts[0].name, text.name, texts[0].tokenizer.hash(), text.tokenizer.hash());
+    parts.push_back({text.data.train_samples(), source.share});
+    if (auto samples = text.data.val_samples()) held_out.push_back(samples);
+    lines += std::exchange(texts.back().notes, {});
+    lines += fmt::format("{}: share {:g}, {} training tokens, {} held out\n", text.name,
+                         source.share, text.data.train_tokens(), text.data.val_tokens());
+  }
+  Text all = texts[0];
+  all.mixed = std::make_shared<Mixture>(std::move(parts));
+  if (!held_out.empty()) all.held_out = Mixture::joined(held_out);
+  all.sources = lines;
+  return all;
+}
+
+/// Returns zeros for data that are not here, of which nothing is read.
+std::optional<Text> blank_text(const TextOptions& o, int64_t context, int64_t vocab) {
+  auto is_here = [](auto& source) { return disk().exists(source.path); };
+  if (!o.data.empty() && std::ranges::all_of(data_sources(o.data), is_here)) return {};
+  (void)tokenizer_choice(o.tokenizer);
+  Tokenizer numbers(std::make_shared<Numbers>(vocab));
+  TextData data(std::make_shared<Zeros>(context + 1), numbers.hash(), {.context = context});
+  return Text{.tokenizer = numbers,
+              .data = data,
+              .name = "zeros",
+              .sources = fmt::format("{}: --vocab and --context give all shapes\n",
+                                     o.data.empty() ? "no data read" : o.data + " is not here")};
+}
+
+/// Samples whose loss in training has smoothed labels.
+class Smoothed : public nn::Samples {
+ public:
+  Smoothed(std::shared_ptr<const nn::Samples> samples, double smoothing)
+      : samples_(std::move(samples)), smoothing_(smoothing) {}
+  int64_t count() const override { return samples_->count(); }
+  nn::Batch batch(std::span<const int64_t> indices) const override {
+    return samples_->batch(indices);
+  }
+  nn::Batch augmented(std::span<const int64_t> indices, int64_t first) const override {
+    nn::Batch batch = samples_->augmented(indices, first);
+    batch.loss.smoothing = smoothing_;
+    return batch;
+  }
+  double weight(int64_t index) const override { return samples_->weight(index); }
+  std::string identity() const override { return samples_->identity(); }
+
+ private:
+  std::shared_ptr<const nn::Samples> samples_;
+  double smoothing_;
+};
+
 }  // namespace
 
 std::function<void(const std::string&, const parallel::CheckpointState&)> initial_tokenizer(
@@ -227,130 +369,6 @@ TokenizerChoice tokenizer_choice(const std::string& asked) {
        printable(asked), least_bpe, most_bpe);
 }
 
-namespace {
-
-/// Returns the given tokenizer, if it does not have to be made of the text.
-std::optional<Tokenizer> given_tokenizer(const TextOptions& o, const TokenizerChoice& choice) {
-  if (choice.kind == TokenizerChoice::Kind::files) return read_tokenizer(choice.directory);
-  if (!o.tokenizer.empty() || o.initial.empty()) return {};
-  return Tokenizer::from_json(o.initial, "checkpoint of --init");
-}
-
-/// Returns the directory of the files of the tokenizer that given_tokenizer, or else the data, has.
-std::string files_of_tokenizer(const TextOptions& o, const std::string& data) {
-  if (!o.tokenizer.empty()) return with_tokenizer_files(tokenizer_choice(o.tokenizer).directory);
-  std::string initial = with_tokenizer_files(o.initial_run);
-  return initial.empty() ? with_tokenizer_files(data) : initial;
-}
-
-Tokenizer tokenizer_of(std::string_view text, const TextOptions& o, const std::string& name) {
-  auto choice = tokenizer_choice(o.tokenizer);
-  if (auto given = given_tokenizer(o, choice)) return *given;
-  check_input(
-      !o.from_checkpoint || !o.tokenizer.empty(), Exit::config,
-      "{}: the checkpoint of --init has no tokenizer to read the text with\n  Give that of "
-      "its weights (--tokenizer gpt2:DIR), if it is byte-level BPE, or tokens for a text.{}",
-      name, other_tokenizers);
-  if (choice.kind == TokenizerChoice::Kind::characters) return Tokenizer::from_text(text, name);
-  size_t end = text.size();
-  if (end > learned_from) end = last_character_end(text.substr(0, learned_from));
-  return learn_bpe(text.substr(0, end), choice.size, {name});
-}
-
-Split split_of(const std::string& path, const TextOptions& o, int64_t context,
-               const Tokenizer& tokenizer) {
-  return {.context = context,
-          .val_fraction = o.val_fraction,
-          .name = path,
-          .document_end = document_end(o.document_end, tokenizer)};
-}
-
-Text read_tokens(const std::string& path, const TextOptions& o, int64_t context) {
-  TokenSet set = find_tokens(path);
-  auto choice = tokenizer_choice(o.tokenizer);
-  bool asked = !o.tokenizer.empty();
-  check_input(!asked || choice.kind == TokenizerChoice::Kind::files, Exit::config,
-              "tokenizer={} with data={}, which are tokens already\n"
-              "  Only gpt2:DIR can say what they stand for, where no tokenizer is beside them.",
-              o.tokenizer, path);
-  if (asked || !set.tokenizer) {
-    auto given = given_tokenizer(o, choice);
-    check_input(!set.tokenizer || set.tokenizer->hash() == given->hash(), Exit::data,
-                "data: {}: its tokens were made with another tokenizer than --tokenizer {}\n"
-                "  Leave --tokenizer out.",
-                path, o.tokenizer);
-    set.tokenizer = given;
-    set.vocabulary = given ? given->size() : 0;
-  }
-  int64_t largest = 0;
-  auto training = map_tokens(set.training, set.vocabulary, largest);
-  auto held_out = map_tokens(set.held_out, set.vocabulary, largest);
-  auto tokenizer = set.tokenizer.value_or(Tokenizer(std::make_shared<Numbers>(largest + 1)));
-  Split split = split_of(path, o, context, tokenizer);
-  auto data = set.held_out.empty() ? TextData(training, tokenizer.hash(), split)
-                                   : TextData(training, held_out, tokenizer.hash(), split);
-  std::string notes = set.roles.empty() ? "" : fmt::format("{}: {}\n", path, set.roles);
-  return {.tokenizer = std::move(tokenizer), .data = std::move(data), .name = path, .notes = notes};
-}
-
-Text read_source(const std::string& path, const TextOptions& o, int64_t context) {
-  if (holds_tokens(path)) return read_tokens(path, o, context);
-  uint64_t bytes = disk().open(path).size();
-  check_input(bytes <= largest_file, Exit::data,
-              "data: {} has {} bytes; expected a text of at most {}\n  Tokenize it first: `minigpt "
-              "data {} --tokenizer bpe:N --out DIR`, then --data DIR.",
-              path, bytes, largest_file, path);
-  std::string text = disk().read(path, largest_file);
-  check_input(!text.empty(), Exit::data, "data: {} is empty; expected a text", path);
-  auto tokenizer = tokenizer_of(text, o, "data: " + path);
-  TextData data(text, tokenizer, split_of(path, o, context, tokenizer));
-  return {.tokenizer = std::move(tokenizer),
-          .data = std::move(data),
-          .name = path,
-          .notes = json_lines_notice(path, text)};
-}
-
-Text read_mixture(const std::vector<DataSource>& sources, const TextOptions& o, int64_t context) {
-  std::vector<Text> texts;
-  std::vector<Mixture::Part> parts;
-  std::vector<std::shared_ptr<const nn::Samples>> held_out;
-  std::string lines;
-  for (auto& source : sources) {
-    texts.push_back(read_source(source.path, o, context));
-    const Text& text = texts.back();
-    check_input(text.tokenizer.hash() == texts[0].tokenizer.hash(), Exit::config,
-                "data: {} and {} have different tokenizers, with hashes {} and {}\n  Expected one: "
-                "make shards of them with one --tokenizer gpt2:DIR, or train with it.",
-                texts[0].name, text.name, texts[0].tokenizer.hash(), text.tokenizer.hash());
-    parts.push_back({text.data.train_samples(), source.share});
-    if (auto samples = text.data.val_samples()) held_out.push_back(samples);
-    lines += std::exchange(texts.back().notes, {});
-    lines += fmt::format("{}: share {:g}, {} training tokens, {} held out\n", text.name,
-                         source.share, text.data.train_tokens(), text.data.val_tokens());
-  }
-  Text all = texts[0];
-  all.mixed = std::make_shared<Mixture>(std::move(parts));
-  if (!held_out.empty()) all.held_out = Mixture::joined(held_out);
-  all.sources = lines;
-  return all;
-}
-
-/// Returns zeros for data that are not here, of which nothing is read.
-std::optional<Text> blank_text(const TextOptions& o, int64_t context, int64_t vocab) {
-  auto is_here = [](auto& source) { return disk().exists(source.path); };
-  if (!o.data.empty() && std::ranges::all_of(data_sources(o.data), is_here)) return {};
-  (void)tokenizer_choice(o.tokenizer);
-  Tokenizer numbers(std::make_shared<Numbers>(vocab));
-  TextData data(std::make_shared<Zeros>(context + 1), numbers.hash(), {.context = context});
-  return Text{.tokenizer = numbers,
-              .data = data,
-              .name = "zeros",
-              .sources = fmt::format("{}: --vocab and --context give all shapes\n",
-                                     o.data.empty() ? "no data read" : o.data + " is not here")};
-}
-
-}  // namespace
-
 Text read(const TextOptions& o, int64_t context, int64_t vocab) {
   if (o.shapes_only && vocab > 0)
     if (auto blank = blank_text(o, context, vocab)) return *blank;
@@ -365,32 +383,6 @@ Text read(const TextOptions& o, int64_t context, int64_t vocab) {
   text.label_smoothing = o.label_smoothing;
   return text;
 }
-
-namespace {
-
-/// Samples whose loss in training has smoothed labels.
-class Smoothed : public nn::Samples {
- public:
-  Smoothed(std::shared_ptr<const nn::Samples> samples, double smoothing)
-      : samples_(std::move(samples)), smoothing_(smoothing) {}
-  int64_t count() const override { return samples_->count(); }
-  nn::Batch batch(std::span<const int64_t> indices) const override {
-    return samples_->batch(indices);
-  }
-  nn::Batch augmented(std::span<const int64_t> indices, int64_t first) const override {
-    nn::Batch batch = samples_->augmented(indices, first);
-    batch.loss.smoothing = smoothing_;
-    return batch;
-  }
-  double weight(int64_t index) const override { return samples_->weight(index); }
-  std::string identity() const override { return samples_->identity(); }
-
- private:
-  std::shared_ptr<const nn::Samples> samples_;
-  double smoothing_;
-};
-
-}  // namespace
 
 parallel::Task Text::task() const {
   parallel::Task made{.unit = "tokens", .attachments = {{"tokenizer", tokenizer.json()}}};
