@@ -128,7 +128,6 @@ std::vector<parallel::Verb> data_verbs(const std::string& program, DataOptions& 
            .elsewhere = "prepare|tokenize|preprocess"},
           {.name = "data inspect",
            .what = "Checks and describes files of tokens.",
-           .settings = {},
            .examples = {program + " data inspect shards"},
            .operands = {{"DIR", &o.inspected}},
            .run = [&o](auto&) { return inspect(o.inspected); }}};

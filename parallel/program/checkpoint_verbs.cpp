@@ -119,12 +119,10 @@ std::vector<Verb> checkpoint_verbs() {
   auto path = std::make_shared<std::string>();
   return {{.name = "checkpoint inspect",
            .what = "Prints what a checkpoint holds: step, mesh, tensors, settings.",
-           .settings = {},
            .operands = {{"DIR", path.get()}},
            .run = [path](auto&) { return inspect(*path); }},
           {.name = "checkpoint verify",
            .what = "Reads a checkpoint and compares all checksums; exit code 65 if it is damaged.",
-           .settings = {},
            .operands = {{"DIR", path.get()}},
            .run = [path](auto&) { return verify(*path); }}};
 }

@@ -53,7 +53,6 @@ int print_all(ProgramOptions& p, const CommandLine& line, std::string page,
 Verb flags_verb(ProgramOptions& p) {
   return {.name = "flags",
           .what = "Prints the table of all flags, in Markdown.",
-          .settings = {},
           .run = [&p](const Invocation& call) {
             std::string page = fmt::format(
                 "# The flags of {}\n\nMade by `{} flags`; do not edit. Every flag is "
@@ -68,7 +67,6 @@ Verb flags_verb(ProgramOptions& p) {
 Verb manual_verb(ProgramOptions& p) {
   return {.name = "manual",
           .what = "Prints the man page, in roff.",
-          .settings = {},
           .run = [&p](const Invocation& call) {
             return print_all(p, call.line, man_page(call.line), man_page);
           }};

@@ -23,7 +23,7 @@ struct Invocation;
 struct Verb {
   std::string name;
   std::string what;  ///< one sentence for --help
-  Settings settings;
+  Settings settings = {};
   std::vector<std::string> examples = {};  ///< whole command lines
   std::vector<Operand> operands = {};
   /// Does it, once its words are assigned. Returns the program's exit code.
