@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <string_view>
 
 #include "core/check.h"
 #include "examples/text/tokenizer/utf8.h"

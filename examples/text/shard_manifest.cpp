@@ -1,4 +1,3 @@
-
 #include "core/check.h"
 #include "core/io/files.h"
 #include "core/io/json.h"

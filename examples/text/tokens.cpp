@@ -1,6 +1,5 @@
 #include "examples/text/tokens.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "core/io/checksum.h"

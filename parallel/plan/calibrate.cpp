@@ -9,7 +9,6 @@
 #include "core/backend.h"
 #include "core/check.h"
 #include "core/gpus.h"
-#include "parallel/plan/bench.h"
 #include "parallel/settings/bytes.h"
 
 namespace triax::parallel {

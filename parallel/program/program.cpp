@@ -8,7 +8,6 @@
 
 #include "core/check.h"
 #include "core/io/files.h"
-#include "parallel/comm/launch/world.h"
 #include "parallel/comm/process.h"
 #include "parallel/program/verbs.h"
 #include "parallel/settings/terminal.h"

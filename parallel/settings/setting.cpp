@@ -1,6 +1,5 @@
 #include "parallel/settings/setting.h"
 
-#include <algorithm>
 #include <cmath>
 #include <set>
 

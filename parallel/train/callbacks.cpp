@@ -1,7 +1,5 @@
 #include "parallel/train/callbacks.h"
 
-#include <algorithm>
-
 namespace triax::parallel {
 
 void CallbackList::check(const char* what, const std::vector<std::string>& allowed) const {

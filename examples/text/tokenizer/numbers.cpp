@@ -2,7 +2,6 @@
 
 #include <sstream>
 
-#include "core/check.h"
 #include "core/io/files.h"
 
 namespace triax::text {

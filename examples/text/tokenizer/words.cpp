@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
-#include <utility>
 
 #include "core/check.h"
 #include "core/io/files.h"

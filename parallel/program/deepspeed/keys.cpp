@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <sstream>
-#include <string_view>
 
 namespace triax::parallel::deepspeed {
 namespace {

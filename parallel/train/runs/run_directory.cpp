@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
@@ -20,7 +19,6 @@
 #include "core/io/files.h"
 #include "core/profile.h"
 #include "parallel/comm/together.h"
-#include "parallel/train/options/options.h"
 #include "parallel/train/runs/initial_weights.h"
 
 namespace triax::parallel {

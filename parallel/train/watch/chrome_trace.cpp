@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <tuple>
-#include <vector>
 
 #include "core/check.h"
 #include "core/io/json.h"
