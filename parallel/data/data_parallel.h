@@ -1,7 +1,6 @@
 #pragma once
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "parallel/data/buckets/gathered_weights.h"

@@ -1,6 +1,5 @@
 #include "parallel/train/trainer.h"
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
