@@ -54,43 +54,6 @@ std::string config_of(const Header& h) {
                      h.layers, h.heads, h.width, h.context, h.vocab);
 }
 
-/// Goes through the file, in which each kind of tensor stands for all layers.
-class Walk {
- public:
-  Walk(std::shared_ptr<File> file, const Header& h)
-      : file_(std::move(file)), header_(h), at_(header_words * sizeof(int32_t)) {}
-
-  /// Adds a tensor of `rows` rows, of which the first are taken: as many as the shape has.
-  void one(const std::string& name, const Shape& shape, int64_t rows) {
-    add(name, shape, false);
-    at_ += uint64_t(rows * shape.numel() / shape[0]) * size_of(header_.dtype());
-  }
-  /// Adds one for each layer. Matrices are [out, in] here; `shape` is theirs, [in, out].
-  void layers(const std::string& name, const Shape& shape) {
-    for (int64_t i = 0; i < header_.layers; ++i) {
-      add(fmt::format("h.{}.{}", i, name), shape, shape.rank() == 2);
-      at_ += uint64_t(shape.numel()) * size_of(header_.dtype());
-    }
-  }
-  hf::Weights finish() { return std::move(all_); }
-
- private:
-  void add(const std::string& name, const Shape& shape, bool turned) {
-    DType dtype = header_.dtype();
-    auto read = [=, file = file_, at = at_] {
-      Tensor x = empty(turned ? Shape{shape[1], shape[0]} : shape, dtype, cpu);
-      file->read_at(at, x.data(), x.bytes());
-      return turned ? x.transpose(0, 1).contiguous() : x;
-    };
-    all_[name] = {dtype, shape, file_->path(), read};
-  }
-
-  std::shared_ptr<File> file_;
-  Header header_;
-  uint64_t at_;
-  hf::Weights all_;
-};
-
 }  // namespace
 
 hf::Source open_llm_c(const std::string& path, const Files& files) {
@@ -98,24 +61,39 @@ hf::Source open_llm_c(const std::string& path, const Files& files) {
   Header h = read_header(*file);
   check_size(*file, h);
   const int64_t w = h.width;
-  Walk walk(file, h);
-  walk.one("wte.weight", {h.vocab, w}, h.padded_vocab);
-  walk.one("wpe.weight", {h.context, w}, h.context);
-  walk.layers("ln_1.weight", {w});
-  walk.layers("ln_1.bias", {w});
-  walk.layers("attn.c_attn.weight", {w, 3 * w});
-  walk.layers("attn.c_attn.bias", {3 * w});
-  walk.layers("attn.c_proj.weight", {w, w});
-  walk.layers("attn.c_proj.bias", {w});
-  walk.layers("ln_2.weight", {w});
-  walk.layers("ln_2.bias", {w});
-  walk.layers("mlp.c_fc.weight", {w, 4 * w});
-  walk.layers("mlp.c_fc.bias", {4 * w});
-  walk.layers("mlp.c_proj.weight", {4 * w, w});
-  walk.layers("mlp.c_proj.bias", {w});
-  walk.one("ln_f.weight", {w}, w);
-  walk.one("ln_f.bias", {w}, w);
-  return {hf::ModelConfig(config_of(h), path, "gpt2"), walk.finish()};
+  hf::Weights all;
+  uint64_t at = header_words * sizeof(int32_t);
+  // Adds a tensor of `rows` rows, of which the first are taken: as many as the shape has. Matrices
+  // of layers are [out, in] here; `shape` is theirs, [in, out].
+  auto add = [&](const std::string& name, const Shape& shape, int64_t rows, bool turned = false) {
+    auto read = [=, dtype = h.dtype()] {
+      Tensor x = empty(turned ? Shape{shape[1], shape[0]} : shape, dtype, cpu);
+      file->read_at(at, x.data(), x.bytes());
+      return turned ? x.transpose(0, 1).contiguous() : x;
+    };
+    all[name] = {h.dtype(), shape, file->path(), read};
+    at += uint64_t(rows * (shape.numel() / shape[0])) * size_of(h.dtype());
+  };
+  add("wte.weight", {h.vocab, w}, h.padded_vocab);
+  add("wpe.weight", {h.context, w}, h.context);
+  const std::pair<const char*, Shape> kinds[] = {{"ln_1.weight", {w}},
+                                                 {"ln_1.bias", {w}},
+                                                 {"attn.c_attn.weight", {w, 3 * w}},
+                                                 {"attn.c_attn.bias", {3 * w}},
+                                                 {"attn.c_proj.weight", {w, w}},
+                                                 {"attn.c_proj.bias", {w}},
+                                                 {"ln_2.weight", {w}},
+                                                 {"ln_2.bias", {w}},
+                                                 {"mlp.c_fc.weight", {w, 4 * w}},
+                                                 {"mlp.c_fc.bias", {4 * w}},
+                                                 {"mlp.c_proj.weight", {4 * w, w}},
+                                                 {"mlp.c_proj.bias", {w}}};
+  for (auto& [kind, shape] : kinds)  // each for all layers
+    for (int64_t i = 0; i < h.layers; ++i)
+      add(fmt::format("h.{}.{}", i, kind), shape, shape[0], shape.rank() == 2);
+  add("ln_f.weight", {w}, w);
+  add("ln_f.bias", {w}, w);
+  return {hf::ModelConfig(config_of(h), path, "gpt2"), std::move(all)};
 }
 
 }  // namespace triax::minigpt
