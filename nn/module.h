@@ -21,12 +21,9 @@ namespace triax::nn {
 ///   };
 ///
 /// Constructors allocate no tensors, so a rank can build the whole model and hold only its part.
-class Module {
+class Module : Immovable {
  public:
-  Module() = default;
   virtual ~Module() = default;
-  Module(const Module&) = delete;
-  Module& operator=(const Module&) = delete;
 
   /// Returns all parameters: own ones in order of declaration, then each child's.
   std::vector<Parameter*> parameters();

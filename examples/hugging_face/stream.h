@@ -28,14 +28,13 @@ class Progress {
 };
 
 /// A directory that is there with all of its files, or not at all.
-class NewDirectory {
+class NewDirectory : Immovable {
  public:
   /// Throws Error 78 if `path` exists and is no empty directory, or if another process makes it.
   /// Makes a directory beside it to write to, without leftovers of a process that was killed.
   NewDirectory(const std::string& path, const Files& files);
   /// Removes it, unless it was published.
   ~NewDirectory();
-  NewDirectory(const NewDirectory&) = delete;
 
   /// Returns the directory to write files to.
   const std::string& work() const { return work_; }

@@ -28,7 +28,7 @@ struct HeaderKind {
 constexpr HeaderKind header_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};
 
 /// A file in memory, read-only.
-class MappedFile {
+class MappedFile : Immovable {
  public:
   explicit MappedFile(const std::string& path) : bytes_(disk().open(path).size()) {
     int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -41,7 +41,6 @@ class MappedFile {
     data_ = static_cast<const char*>(at);
   }
   ~MappedFile() { ::munmap(const_cast<char*>(data_), size_t(bytes_)); }
-  MappedFile(const MappedFile&) = delete;
   const char* data() const { return data_; }
 
  private:

@@ -18,11 +18,9 @@ namespace triax::parallel {
 /// size on all ranks; what an op has made with a gradient history is Error 70. Sums are made in
 /// rank order (not by NCCL), large ones first on each host, so results repeat bit for bit. A
 /// communicator of size 1 copies or does nothing. One rank is one thread, which makes every call.
-class Communicator {
+class Communicator : Immovable {
  public:
   virtual ~Communicator() = default;
-  Communicator(const Communicator&) = delete;
-  Communicator& operator=(const Communicator&) = delete;
 
   int rank() const { return group_.rank; }
   int size() const { return group_.size(); }

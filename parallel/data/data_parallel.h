@@ -22,7 +22,7 @@ namespace triax::parallel {
 ///   data.finish();
 ///   adam.step(lr, optim::clip_factor(data.norm().value, 1.0));
 ///   data.publish();
-class DataParallel {
+class DataParallel : Immovable {  // its parts refer to one another
  public:
   /// Binds, allocates and initialises every parameter of `model`, alike on all ranks, bucket by
   /// bucket. Both must outlive it. Collective. Throws Error 78 for ZeRO-3, which needs layers.
@@ -32,8 +32,6 @@ class DataParallel {
   /// for those that publish() gathers. Collective.
   DataParallel(nn::Module& model, std::vector<nn::Layers>& chunks, Mesh& mesh,
                const DataParallelOptions& options);
-  DataParallel(const DataParallel&) = delete;  // its parts refer to one another
-  DataParallel& operator=(const DataParallel&) = delete;
 
   using Watch = GradientNorm::Watch;
   /// Begins a step, before its first backward: gradients start afresh, and each parameter will see

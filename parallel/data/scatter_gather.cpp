@@ -10,7 +10,7 @@ namespace triax::parallel {
 namespace {
 
 /// Replaces, while it lives, the parameters and buffers of a model by copies on another device.
-class Replicated {
+class Replicated : Immovable {
  public:
   Replicated(nn::Module& model, Device device) : model_(model) {
     // All copies first: memory may not suffice, and then the model stays as it is.
@@ -27,8 +27,6 @@ class Replicated {
     parameters_ = std::move(weights), buffers_ = std::move(copies);
   }
   ~Replicated() { exchange(parameters_, buffers_); }
-  Replicated(const Replicated&) = delete;
-  Replicated& operator=(const Replicated&) = delete;
 
   /// Adds what the copies of buffers have accumulated to the buffers.
   void collect() {

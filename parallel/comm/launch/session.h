@@ -7,14 +7,12 @@ namespace triax::parallel {
 
 /// The start of this process: by a launcher with others, or alone. Made once; another one made
 /// while MPI runs only looks. session.cpp has it with MPI, session_without_mpi.cpp without.
-class Session {
+class Session : Immovable {
  public:
   /// Throws Error 78 if the launcher announced more ranks than have found each other; for a process
   /// that is alone, open() does. Ends the process if they do not meet within TRIAX_START_TIMEOUT.
   Session(int& argc, char**& argv);
   ~Session();
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
 
   int rank() const { return rank_; }
   int size() const { return size_; }

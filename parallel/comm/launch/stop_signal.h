@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "core/scoped.h"
+
 namespace triax::parallel {
 
 /// While it lives, SIGTERM, SIGINT, SIGHUP and SIGUSR1 ask the run to stop after its step, with a
@@ -10,14 +12,12 @@ namespace triax::parallel {
 /// that was ignored, as under nohup, stays ignored. Afterwards the defaults are back, except in a
 /// rank that a launcher started and that has stopped (set_stopped): there they are ignored. One at
 /// a time.
-class StopSignal {
+class StopSignal : Immovable {
  public:
   StopSignal();
   /// Handles these signals alone; others keep their handlers.
   explicit StopSignal(std::vector<int> signals);
   ~StopSignal();
-  StopSignal(const StopSignal&) = delete;
-  StopSignal& operator=(const StopSignal&) = delete;
   /// True if one came to this process. From any thread.
   static bool seen();
   /// Records that the run has stopped because a signal came, to this rank or to another: what

@@ -28,7 +28,7 @@ struct WorldOptions {
 
 /// All ranks of a run, as one of them sees it. Ranks are the processes that mpirun or srun
 /// started, or the threads of `run_worlds`; a process started by hand is a world of one.
-class World {
+class World : Immovable {
  public:
   /// Starts MPI if triax was built with it and a launcher is at work, and gives this rank its share
   /// of the host's cores as OpenMP threads (unless OMP_NUM_THREADS is set). Collective. Throws
@@ -40,8 +40,6 @@ class World {
   World(std::unique_ptr<Communicator> comm, int threads, WorldOptions options = {});
   /// Ends it. Collective, in normal flow. Communicators split from it must be gone.
   ~World();
-  World(const World&) = delete;
-  World& operator=(const World&) = delete;
 
   /// Returns the data plane, for tensors on its `device()` and on the CPU.
   Communicator& comm() { return *comm_; }

@@ -40,7 +40,7 @@ struct WindowControl {
 };
 
 /// One rank's view of a group on one host.
-class WindowGroup {
+class WindowGroup : Immovable {
  public:
   /// The bytes of one of the two staging buffers of a rank.
   static constexpr size_t stage_bytes = size_t{1} << 19;
@@ -49,8 +49,6 @@ class WindowGroup {
   /// rank must have made its WindowGroup. Allocates a stage in `memory`; see `usable()`.
   WindowGroup(std::shared_ptr<SharedMemory> memory, WindowControl* control, Group group);
   ~WindowGroup();
-  WindowGroup(const WindowGroup&) = delete;
-  WindowGroup& operator=(const WindowGroup&) = delete;
   bool usable() const { return stage_ != nullptr; }
 
   std::shared_ptr<QueuedOperation> operation(std::shared_ptr<OperationQueue> queue, Transfer t);
