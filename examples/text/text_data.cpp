@@ -78,8 +78,7 @@ Text read_tokens(const std::string& path, const TextOptions& o, int64_t context)
   auto held_out = map_tokens(set.held_out, set.vocabulary, largest);
   auto tokenizer = set.tokenizer.value_or(Tokenizer(std::make_shared<Numbers>(largest + 1)));
   Split split = split_of(path, o, context, tokenizer);
-  auto data = set.held_out.empty() ? TextData(training, tokenizer.hash(), split)
-                                   : TextData(training, held_out, tokenizer.hash(), split);
+  TextData data(training, set.held_out.empty() ? nullptr : held_out, tokenizer.hash(), split);
   std::string notes = set.roles.empty() ? "" : fmt::format("{}: {}\n", path, set.roles);
   return {.tokenizer = std::move(tokenizer), .data = std::move(data), .name = path, .notes = notes};
 }
@@ -132,7 +131,8 @@ std::optional<Text> blank_text(const TextOptions& o, int64_t context, int64_t vo
   if (!o.data.empty() && std::ranges::all_of(data_sources(o.data), is_here)) return {};
   (void)tokenizer_choice(o.tokenizer);
   Tokenizer numbers(std::make_shared<Numbers>(vocab));
-  TextData data(std::make_shared<Zeros>(context + 1), numbers.hash(), {.context = context});
+  TextData data(std::make_shared<Zeros>(context + 1), nullptr, numbers.hash(),
+                {.context = context});
   return Text{.tokenizer = numbers,
               .data = data,
               .name = "zeros",
@@ -250,17 +250,7 @@ std::string Windows::identity() const {
 
 TextData::TextData(std::string_view text, const Tokenizer& tokenizer, const Split& split)
     : TextData(std::make_shared<TokensInMemory>(tokenizer.encode(text, {"data: " + split.name})),
-               tokenizer.hash(), split) {}
-
-TextData::TextData(TokensPtr tokens, std::string vocabulary, const Split& split)
-    : tokens_(std::move(tokens)),
-      vocabulary_(std::move(vocabulary)),
-      context_(split.context),
-      document_end_(split.document_end) {
-  auto held_out = int64_t(double(tokens_->size()) * split.val_fraction);
-  train_tokens_ = tokens_->size() - held_out;
-  check_lengths(split, held_out);
-}
+               nullptr, tokenizer.hash(), split) {}
 
 TextData::TextData(TokensPtr tokens, TokensPtr held_out, std::string vocabulary, const Split& split)
     : tokens_(std::move(tokens)),
@@ -269,21 +259,19 @@ TextData::TextData(TokensPtr tokens, TokensPtr held_out, std::string vocabulary,
       train_tokens_(tokens_->size()),
       context_(split.context),
       document_end_(split.document_end) {
-  check_lengths(split, held_out_->size());
-}
-
-void TextData::check_lengths(const Split& split, int64_t held_out) const {
+  if (!held_out_) train_tokens_ -= int64_t(double(train_tokens_) * split.val_fraction);
+  int64_t all = this->tokens(), left = all - train_tokens_;
   check(context_ >= 1 && split.val_fraction >= 0 && split.val_fraction < 1,
         "data: context {}, val_fraction {}; expected at least 1, and [0, 1)", context_,
         split.val_fraction);
   check_input(train_tokens_ > context_, Exit::data,
               "data: {}: {} of its {} tokens are to train on, too few for a window; context {} "
               "needs {}\n  Take more data, or a smaller --context.",
-              split.name, train_tokens_, tokens(), context_, context_ + 1);
-  check_input((!held_out_ && split.val_fraction == 0) || held_out >= 2, Exit::data,
+              split.name, train_tokens_, all, context_, context_ + 1);
+  check_input((!held_out_ && split.val_fraction == 0) || left >= 2, Exit::data,
               "data: {}: {} of its {} tokens are held out, too few to validate on; expected 2 or "
               "more, or --val-fraction 0",
-              split.name, held_out, tokens());
+              split.name, left, all);
 }
 
 int64_t TextData::val_tokens() const { return std::max<int64_t>(tokens() - train_tokens_ - 1, 0); }

@@ -73,9 +73,8 @@ class TextData {
   /// Holds the last part of the text out. Throws Error 65 if the text is not UTF-8, has a character
   /// that `tokenizer` lacks, or is too short for a window in each part.
   TextData(std::string_view text, const Tokenizer& tokenizer, const Split& split);
-  /// Takes tokens. `vocabulary`: hash of their tokenizer.
-  TextData(TokensPtr tokens, std::string vocabulary, const Split& split);
-  /// Trains on all of `tokens`; `split.val_fraction` is ignored.
+  /// Takes tokens. `vocabulary`: hash of their tokenizer. With `held_out`, trains on all of
+  /// `tokens`; `split.val_fraction` is ignored.
   TextData(TokensPtr tokens, TokensPtr held_out, std::string vocabulary, const Split& split);
 
   int64_t tokens() const { return tokens_->size() + (held_out_ ? held_out_->size() : 0); }
@@ -92,8 +91,6 @@ class TextData {
   double unigram_entropy() const { return text::unigram_entropy(*tokens_); }
 
  private:
-  void check_lengths(const Split& split, int64_t held_out) const;
-
   TokensPtr tokens_, held_out_;  // held_out_: none if it is the end of tokens_
   std::string vocabulary_;
   int64_t train_tokens_ = 0;
