@@ -1,7 +1,6 @@
 #include "parallel/pipeline/partition.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <numeric>
@@ -89,16 +88,12 @@ Unevenness unevenness(const std::vector<double>& sums, const PipelineShape& shap
 /// Returns whole numbers up to `most`, separated by commas; none if `text` is something else.
 std::vector<int64_t> counts_in(const std::string& text, int64_t most) {
   std::vector<int64_t> counts;
-  const char *at = text.data(), *end = at + text.size();
-  for (;; ++at) {
-    int64_t count = 0;
-    auto [after, error] = std::from_chars(at, end, count);
-    if (error != std::errc() || count < 0 || count > most) return {};
-    counts.push_back(count);
-    at = after;
-    if (at == end) return counts;
-    if (*at != ',') return {};
+  for (size_t at = 0, end = 0; end != text.npos; at = end + 1) {
+    end = text.find(',', at);
+    int64_t& count = counts.emplace_back();
+    if (!parse_number(text.substr(at, end - at), count) || count < 0 || count > most) return {};
   }
+  return counts;
 }
 
 }  // namespace

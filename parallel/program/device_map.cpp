@@ -32,8 +32,7 @@ struct Map {
 using Names = std::vector<std::string>;
 Names layers_of(const Task& task) {
   MetaComm alone(1, 0);
-  TensorParallel tp(alone);
-  auto model = model_of(task.build, tp);
+  auto model = model_of(task.build, TensorParallel(alone));
   Names names;
   for (auto& layer : model->layers()) names.push_back(layer.name);
   return names;
@@ -135,8 +134,7 @@ std::vector<int64_t> least_offloaded(const Task& task, const StepOptions& o, To 
 /// Moves the last layers on the host that its memory has no room for to files.
 void spill(Places& places, const Task& task, const StepOptions& o) {
   MetaComm alone(1, 0);
-  TensorParallel tp(alone);
-  auto model = model_of(task.build, tp);
+  auto model = model_of(task.build, TensorParallel(alone));
   double room = for_tensors(free_memory());
   double bytes = double(size_of(o.dtype)) + 12 + (o.dtype == f32 ? 0 : 4);  // of one parameter
   for (size_t i = 0; i < places.size(); ++i) {

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 
 #include "core/check.h"
@@ -30,18 +29,17 @@ struct ScheduleOptions {
 /// Reads `1,1.5,2`: `count` positive numbers or 0. Throws Error 78 that begins with the flag.
 std::vector<double> numbers(const char* flag, const std::string& text, int count) {
   std::vector<double> all;
-  for (const char *at = text.data(), *end = at + text.size();; ++at) {
-    double number = -1;
-    auto read = std::from_chars(at, end, number);
-    bool fine = read.ec == std::errc() && std::isfinite(number) && number >= 0;
-    if (fine) all.push_back(number);
-    at = read.ptr;
-    if (fine && at != end && *at == ',') continue;
-    check_input(fine && at == end && std::ssize(all) == count, Exit::config,
-                "{}={}; expected {} numbers from 0, like {}", flag, printable(text), count,
-                join(std::vector<double>(size_t(std::min(count, 4)), 1.5), ","));
-    return all;
+  bool fine = true;
+  for (size_t at = 0, end = 0; end != text.npos; at = end + 1) {
+    end = text.find(',', at);
+    double& number = all.emplace_back();
+    fine = fine && parse_number(text.substr(at, end - at), number) && std::isfinite(number) &&
+           number >= 0;
   }
+  check_input(fine && std::ssize(all) == count, Exit::config,
+              "{}={}; expected {} numbers from 0, like {}", flag, printable(text), count,
+              join(std::vector<double>(size_t(std::min(count, 4)), 1.5), ","));
+  return all;
 }
 
 /// Returns the times of --times and --scale; nothing for chunks that a file has no times of.
@@ -170,26 +168,21 @@ void show_file(const ScheduleOptions& o, const std::vector<std::string>& given) 
 }
 
 /// Prints a schedule, or searches for one and prints it beside the others. `flags`: those given.
-int show_schedule(const ScheduleOptions& given, const Schedules& schedules,
-                  const std::vector<std::string>& flags) {
+void show_schedule(const ScheduleOptions& given, const Schedules& schedules,
+                   const std::vector<std::string>& flags) {
   ScheduleOptions o = given;
   check_of_use(o, flags);
   check_save(o.save);
-  if (is_schedule_file(o.schedule) && !o.search) {
-    show_file(o, flags);
-    return int(Exit::ok);
-  }
+  if (is_schedule_file(o.schedule) && !o.search) return show_file(o, flags);
   if (o.search) {
     o.shape.chunks = std::max(1, o.shape.chunks);
     if (o.shape.chunks > 1) o.shape.placement = Placement::v;
-    search(o, schedules);
-    return int(Exit::ok);
+    return search(o, schedules);
   }
   const Schedule& chosen = schedules.at(o.schedule);
   o.shape.placement = chosen.placement;
   if (o.shape.chunks == 0) o.shape.chunks = chosen.chunks;
   print(make_timeline(o.schedule, chosen, o.shape, times_of(o, o.shape)), o.json);
-  return int(Exit::ok);
 }
 
 Settings shown_settings(ScheduleOptions& o, const Schedules& schedules) {
@@ -245,7 +238,7 @@ Verb schedule_verb(ProgramOptions& p) {
           .what = "Shows what every pipeline stage does when, or looks for a better schedule.",
           .settings = joined({shown_settings(*o, schedules), search_settings(*o)}),
           .run = [o, &schedules](const Invocation& call) {
-            return show_schedule(*o, schedules, call.request.given);
+            return show_schedule(*o, schedules, call.request.given), 0;
           }};
 }
 
