@@ -9,33 +9,23 @@
 namespace triax::text {
 namespace {
 
-/// Tokens in order of falling logits, equal ones in their own; sorted as far as they are asked for,
-/// since few of a large vocabulary are.
-class Ranking {
-  auto less() const {
-    return [this](size_t a, size_t b) {
-      return logits_[a] != logits_[b] ? logits_[a] < logits_[b] : a > b;
-    };
-  }
-
- public:
-  explicit Ranking(const std::vector<double>& logits) : logits_(logits), heap_(logits.size()) {
-    std::iota(heap_.begin(), heap_.end(), size_t{0});
-    std::make_heap(heap_.begin(), heap_.end(), less());
-  }
-  size_t operator[](size_t rank) {
-    while (ranked_.size() <= rank) {
-      std::pop_heap(heap_.begin(), heap_.end(), less());
-      ranked_.push_back(heap_.back());
-      heap_.pop_back();
+/// Returns a function of a rank: tokens in order of falling logits, equal ones in their own; sorted
+/// as far as they are asked for, since few of a large vocabulary are.
+auto ranking_of(const std::vector<double>& logits) {
+  auto less = [&logits](size_t a, size_t b) {
+    return logits[a] != logits[b] ? logits[a] < logits[b] : a > b;
+  };
+  std::vector<size_t> heap(logits.size());
+  std::iota(heap.begin(), heap.end(), size_t{0});
+  std::ranges::make_heap(heap, less);
+  return [less, heap = std::move(heap), ranked = std::vector<size_t>()](size_t rank) mutable {
+    for (; ranked.size() <= rank; heap.pop_back()) {
+      std::ranges::pop_heap(heap, less);
+      ranked.push_back(heap.back());
     }
-    return ranked_[rank];
-  }
-
- private:
-  const std::vector<double>& logits_;
-  std::vector<size_t> heap_, ranked_;
-};
+    return ranked[rank];
+  };
+}
 
 }  // namespace
 
@@ -46,25 +36,25 @@ size_t draw(const std::vector<double>& logits, const Sampling& how, double unifo
   if (how.temperature == 0) return largest;
   std::vector<double> weights;
   for (double x : logits) weights.push_back(std::exp((x - logits[largest]) / how.temperature));
-  Ranking ranking(logits);
+  auto ranking = ranking_of(logits);
   size_t count = logits.size();
   double total = 0;
   if (how.top_k > 0 && size_t(how.top_k) < count) {
     count = size_t(how.top_k);
-    for (size_t i = 0; i < count; ++i) total += weights[ranking[i]];
+    for (size_t i = 0; i < count; ++i) total += weights[ranking(i)];
   } else {
     for (double weight : weights) total += weight;
   }
   if (how.top_p < 1) {
     double enough = how.top_p * total;
     size_t kept = 0;
-    for (total = 0; kept < count && total < enough; ++kept) total += weights[ranking[kept]];
+    for (total = 0; kept < count && total < enough; ++kept) total += weights[ranking(kept)];
     count = kept;
   }
   double left = uniform * total;
   for (size_t i = 0; i + 1 < count; ++i)
-    if ((left -= weights[ranking[i]]) <= 0) return ranking[i];
-  return ranking[count - 1];
+    if ((left -= weights[ranking(i)]) <= 0) return ranking(i);
+  return ranking(count - 1);
 }
 
 }  // namespace triax::text
