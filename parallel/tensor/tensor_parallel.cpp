@@ -43,6 +43,45 @@ Tensor with_bias(Tensor y, const Tensor& bias, DType dtype) {
   return y.to(dtype);
 }
 
+// Joins rows. Outside, ranks have [samples][share] of all rows [samples][ranks][share]; collectives
+// see [ranks][samples][share].
+Tensor joined(const TensorParallel& tp, const Tensor& x) {
+  Shape all = x.shape();
+  all[0] *= tp.size();
+  Tensor y = tp.comm().empty(all, x.dtype());
+  tp.comm().all_gather(x.detach().contiguous(), y).wait();
+  return y;
+}
+
+Tensor gathered(const TensorParallel& tp, const Tensor& x) {
+  Tensor y = joined(tp, x);
+  int64_t samples = tp.samples_apart();
+  if (samples == 1) return y;
+  tp.rows(y.size(0));  // throws unless samples and ranks divide them
+  return y.view({tp.size(), samples, -1}).transpose(0, 1).contiguous().view(y.shape());
+}
+
+Tensor sum_scattered(const TensorParallel& tp, const Tensor& x) {
+  Shape share = x.shape();
+  share[0] = tp.rows(share[0]);
+  Tensor y = tp.comm().empty(share, x.dtype()), all = x.detach().contiguous();
+  int64_t samples = tp.samples_apart();
+  if (samples > 1) {
+    Tensor by_rank = tp.comm().empty({tp.size(), samples, y.numel() / samples}, x.dtype());
+    copy_(by_rank, all.view({samples, tp.size(), -1}).transpose(0, 1));
+    all = by_rank.view(x.shape());
+  }
+  tp.comm().reduce_scatter(all, y).wait();
+  return y;
+}
+
+Tensor mine(const TensorParallel& tp, const Tensor& x) {
+  Shape share = x.shape();
+  share[0] = tp.rows(share[0]);
+  Tensor parts = x.detach().contiguous().view({tp.samples_apart(), tp.size(), -1});
+  return clone(parts.narrow(1, tp.rank(), 1)).view(share);
+}
+
 }  // namespace
 
 nn::Shard TensorParallel::shard(int dim, int64_t length, int64_t unit) const {
@@ -117,7 +156,8 @@ Tensor TensorParallel::enter(const Tensor& x) const {
   auto rule = [tp = *this, dtype = x.dtype()](Tensor dy, autograd::Into& into) {
     return Tensors{rounded(tp.over_ranks(std::move(dy)), dtype, into)};
   };
-  Tensor y = record("enter", sequence_ ? gathered(x) : x.detach(), {x}, autograd::Rule(rule));
+  Tensor y =
+      record("enter", sequence_ ? gathered(*this, x) : x.detach(), {x}, autograd::Rule(rule));
   if (sliced()) collect_gradient(y, slices_.gradient(y, slices_here()));
   else collect_gradient(y, dtype_of_sums(x.dtype()));
   return y;
@@ -130,7 +170,7 @@ Tensor TensorParallel::through(const Tensor& x, const Product& product, Cut cut)
   if (sliced() || samples_apart() > 1) {
     Tensor all = enter(x), y = product(all);
     if (!sequence_) return y;
-    return remake(y, all, [tp = *this, mine = x.detach()] { return tp.gathered(mine); });
+    return remake(y, all, [tp = *this, mine = x.detach()] { return gathered(tp, mine); });
   }
   Pieces pieces{pieces_.shares};
   if (cut == Cut::pieces) pieces = pieces_.of(x.size(0));
@@ -195,13 +235,13 @@ Tensor TensorParallel::leave_product(const Tensor& x, const Tensor& weight,
 
 Tensor TensorParallel::leave_parts(Tensor parts, const Tensor& bias, DType dtype) const {
   if (size() == 1 && parts.dtype() == dtype) return parts;
-  Tensor y = sequence_           ? sum_scattered(parts)
+  Tensor y = sequence_           ? sum_scattered(*this, parts)
              : parts.exclusive() ? parts.detach()
                                  : clone(parts.detach());
   if (size() > 1 && !sequence_) tp_->all_reduce(y).wait();
   parts = without_values(parts);
   auto rule = [tp = *this](const Tensor& dy, autograd::Into&) {
-    return Tensors{tp.sequence_ ? tp.gathered(dy) : dy};
+    return Tensors{tp.sequence_ ? gathered(tp, dy) : dy};
   };
   return left(with_bias(y, bias, dtype), {parts}, bias, std::move(rule));
 }
@@ -243,63 +283,24 @@ Tensor TensorParallel::leave_pieces(const Tensor& x, const Product& product,
 
 Tensor TensorParallel::scatter_rows(const Tensor& x) const {
   if (!sequence_) return x;
-  return record("scatter_rows", mine(x), {x},
-                [tp = *this](const Tensor& dy) { return Tensors{tp.gathered(dy)}; });
+  return record("scatter_rows", mine(*this, x), {x},
+                [tp = *this](const Tensor& dy) { return Tensors{gathered(tp, dy)}; });
 }
 
 Tensor TensorParallel::gather_rows(const Tensor& x) const {
   if (!sequence_) return x;
-  return record("gather_rows", gathered(x), {x},
-                [tp = *this](const Tensor& dy) { return Tensors{tp.mine(dy)}; });
+  return record("gather_rows", gathered(*this, x), {x},
+                [tp = *this](const Tensor& dy) { return Tensors{mine(tp, dy)}; });
 }
 
 Tensor TensorParallel::over_ranks(Tensor parts) const {
-  if (sequence_) return sum_scattered(parts);
+  if (sequence_) return sum_scattered(*this, parts);
   if (size() == 1) return parts;
   bool own = sliced() && parts.exclusive();  // else summed where the transport needs no copies
   Tensor sums = own ? std::move(parts) : tp_->empty(parts.shape(), parts.dtype());
   if (!own) copy_(sums, parts);
   tp_->all_reduce(sums).wait();
   return sums;
-}
-
-// Joins rows. Outside, ranks have [samples][share] of all rows [samples][ranks][share]; collectives
-// see [ranks][samples][share].
-Tensor TensorParallel::joined(const Tensor& x) const {
-  Shape all = x.shape();
-  all[0] *= size();
-  Tensor y = tp_->empty(all, x.dtype());
-  tp_->all_gather(x.detach().contiguous(), y).wait();
-  return y;
-}
-
-Tensor TensorParallel::gathered(const Tensor& x) const {
-  Tensor y = joined(x);
-  int64_t samples = samples_apart();
-  if (samples == 1) return y;
-  rows(y.size(0));  // throws unless samples and ranks divide them
-  return y.view({size(), samples, -1}).transpose(0, 1).contiguous().view(y.shape());
-}
-
-Tensor TensorParallel::sum_scattered(const Tensor& x) const {
-  Shape share = x.shape();
-  share[0] = rows(share[0]);
-  Tensor y = tp_->empty(share, x.dtype()), all = x.detach().contiguous();
-  int64_t samples = samples_apart();
-  if (samples > 1) {
-    Tensor by_rank = tp_->empty({size(), samples, y.numel() / samples}, x.dtype());
-    copy_(by_rank, all.view({samples, size(), -1}).transpose(0, 1));
-    all = by_rank.view(x.shape());
-  }
-  tp_->reduce_scatter(all, y).wait();
-  return y;
-}
-
-Tensor TensorParallel::mine(const Tensor& x) const {
-  Shape share = x.shape();
-  share[0] = rows(share[0]);
-  Tensor parts = x.detach().contiguous().view({samples_apart(), size(), -1});
-  return clone(parts.narrow(1, rank(), 1)).view(share);
 }
 
 Packing TensorParallel::split() const {
@@ -312,14 +313,14 @@ Packing TensorParallel::split() const {
     return clone(x.contiguous().view({x.numel()}).narrow(0, tp.rank() * n, n));
   };
   auto whole = [tp = *this](const Tensor& packed, const Shape& shape) {
-    return tp.joined(packed).view(shape);
+    return joined(tp, packed).view(shape);
   };
   return {share, whole};
 }
 
 Tensor TensorParallel::join_columns(const Tensor& x) const {
   if (size() == 1) return x.detach();
-  Tensor all = joined(x).view({size(), x.size(0), x.size(1)});
+  Tensor all = joined(*this, x).view({size(), x.size(0), x.size(1)});
   return all.transpose(0, 1).contiguous().view({x.size(0), size() * x.size(1)});
 }
 

@@ -112,10 +112,6 @@ class TensorParallel {
   Tensor leave_parts(Tensor parts, const Tensor& bias, DType dtype) const;
   Tensor leave_pieces(const Tensor& x, const Product& product, const Tensor& bias) const;
   Tensor over_ranks(Tensor parts) const;
-  Tensor joined(const Tensor& x) const;
-  Tensor gathered(const Tensor& x) const;
-  Tensor sum_scattered(const Tensor& x) const;
-  Tensor mine(const Tensor& x) const;
 
   Communicator* tp_;
   bool sequence_;

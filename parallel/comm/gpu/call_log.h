@@ -1,6 +1,7 @@
 #pragma once
 #include <deque>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,7 +26,7 @@ class CallLog {
   void answer();
   /// Asks all ranks for their calls, and waits some seconds. Returns Error 76 for the first call of
   /// this rank from which a peer's differs. If there is none, returns `stuck`, Error 72, with a
-  /// line for each peer that has made less calls in `group` than this rank.
+  /// line for each peer that has made fewer calls in `group` than this rank.
   Error compare(const Error& stuck, const Group& group);
 
  private:
@@ -34,14 +35,18 @@ class CallLog {
     int64_t number;
     Call call;
   };
-  struct Peer;
-  void write() const;
-  std::optional<Error> first_difference(const std::vector<Peer>& peers) const;
+  struct Told {
+    std::string what, text;  // what has to be alike in all ranks of the group; for the report
+  };
+  using Calls = std::map<std::string, std::map<int64_t, Told>>;  // by group and number
+
+  std::optional<Calls> calls_of(int rank) const;
+  std::optional<Error> difference(std::map<int, std::optional<Calls>>& all);
 
   std::filesystem::path folder_;
   int rank_;
-  std::vector<int> all_;
-  mutable std::mutex mutex_;
+  std::vector<int> world_;
+  std::mutex mutex_;
   std::deque<Noted> calls_;
   bool written_ = false;
 };

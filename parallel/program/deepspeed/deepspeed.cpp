@@ -262,8 +262,8 @@ std::string apply_deepspeed(const DeepSpeedFile& file) {
     if (e.code() != Exit::data) throw;
     throw Error(
         Exit::config,
-        fmt::format("{}\n  --deepspeed reads DeepSpeed's JSON, with the liberties of Hjson; "
-                    "TOML is read by --config FILE.",
+        fmt::format("{}\n  --deepspeed reads DeepSpeed's JSON, with comments and keys without "
+                    "quotes; TOML is read by --config FILE.",
                     e.what()),
         e.place());
   }

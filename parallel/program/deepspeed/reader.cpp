@@ -1,6 +1,7 @@
 #include "parallel/program/deepspeed/reader.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 #include "core/check.h"
@@ -12,6 +13,37 @@ namespace triax::parallel {
 namespace {
 
 using nn::JsonReader;
+
+/// Returns a text without what configurations of DeepSpeed may have beyond JSON: comments (#, //,
+/// /* */), a comma behind the last value, and keys without quotes. Lines stay where they are.
+std::string strict_json(std::string_view text) {
+  constexpr std::string_view blanks = " \t\r\n";
+  std::string json;
+  for (size_t at = 0, end = 0; at < text.size(); at = end) {
+    std::string_view rest = text.substr(at);
+    auto is_word = [](char c) { return std::isalnum(uint8_t(c)) || c == '_'; };
+    auto word = size_t(std::ranges::find_if_not(rest, is_word) - rest.begin());
+    end = at + std::max<size_t>(word, 1);
+    if (rest[0] == '#' || rest.starts_with("//")) {
+      end = std::min(text.find('\n', at), text.size());
+    } else if (rest.starts_with("/*")) {
+      end = std::min(text.find("*/", at + 2), text.size() - 2) + 2;
+      json += std::string(size_t(std::ranges::count(text.substr(at, end - at), '\n')), '\n');
+    } else if (rest[0] == '"') {
+      while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
+      end = std::min(end + 1, text.size());
+      json += text.substr(at, end - at);
+    } else {
+      size_t next = std::min(text.find_first_not_of(blanks, end), text.size() - 1);
+      bool key = word > 0 && text[next] == ':', closes = rest[0] == '}' || rest[0] == ']';
+      size_t last = json.find_last_not_of(blanks);
+      if (closes && last != json.npos && json[last] == ',') json[last] = ' ';
+      json +=
+          key ? fmt::format("\"{}\"", rest.substr(0, word)) : std::string(rest.substr(0, end - at));
+    }
+  }
+  return json;
+}
 
 /// Flattens blocks to paths. A block that is true or false alone is one with this as its `enabled`.
 void flatten(const JsonReader& object, const std::string& prefix,
@@ -64,8 +96,7 @@ std::string plain(const JsonReader& value) {
 
 DeepSpeedReader::DeepSpeedReader(const DeepSpeedFile& file, const std::string& text) : file_(file) {
   constexpr int deepest = 16;
-  flatten(JsonReader(json_of_hjson(text, file.path), file.path, "the configuration", deepest), "",
-          left_);
+  flatten(JsonReader(strict_json(text), file.path, "the configuration", deepest), "", left_);
 }
 
 void DeepSpeedReader::attempt(const std::function<void()>& part) {

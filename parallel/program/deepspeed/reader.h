@@ -20,7 +20,7 @@ std::string plain(const nn::JsonReader& value);
 /// key is a path: `fp16.enabled`.
 class DeepSpeedReader {
  public:
-  /// Throws Error 65 for a text that is no object in Hjson.
+  /// Throws Error 65 for a text that is no JSON object.
   DeepSpeedReader(const DeepSpeedFile& file, const std::string& text);
 
   /// Runs a part of the reading. `finish` reports its errors together with those of other parts.
@@ -86,12 +86,5 @@ class DeepSpeedReader {
   std::vector<std::string> overridden_, said_, refused_;
   std::map<std::string, std::vector<std::string>> without_;  // keys by the reason
 };
-
-/// Returns the JSON of a text in Hjson (https://hjson.github.io), which DeepSpeed reads with the
-/// Python package of that name: JSON with comments, with commas left out or one too many, with
-/// strings without quotes up to the end of their line, and without the outermost braces. Values
-/// stay on their lines. Untrusted. Throws Error 65 with source and line; a key that is given twice
-/// is not noticed.
-std::string json_of_hjson(std::string_view text, const std::string& source);
 
 }  // namespace triax::parallel
