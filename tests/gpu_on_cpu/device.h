@@ -81,6 +81,11 @@ extern std::atomic<int64_t> allocations, pinned, host_waits, works,
 
 /// Everything queued on any stream of a device is done.
 void wait_for_device(int device);
+/// Tells whether kernels are loaded at their first launch. As CUDA has it, what the environment
+/// says at the first call counts.
+bool loads_lazily();
+/// Loads a kernel, named by any number, unless its device has it: waits for that device.
+void load(cudaStream_t stream, size_t kernel);
 
 /// The last error of the calling thread, as cudaGetLastError() has it.
 cudaError_t remember(cudaError_t status);
@@ -116,9 +121,12 @@ struct CUevent_st {
 struct CUstream_st {
   explicit CUstream_st(int on);
   ~CUstream_st();
-  enum class Memory { untouched, used };
-  void push(std::function<void()> work, Memory memory = Memory::used);
-  std::shared_ptr<Point> mark();
+  /// What work is: it may touch memory, waits for another stream, is an event that others wait
+  /// for, or only tells the host how far the stream is.
+  enum class Kind { touches, waits, marks, tells };
+  void push(std::function<void()> work, Kind kind = Kind::touches);
+  /// Returns a place behind all work so far.
+  std::shared_ptr<Point> mark(Kind kind = Kind::tells);
   cudaError_t synchronize();
 
   const int device;
@@ -135,10 +143,13 @@ struct CUstream_st {
   std::condition_variable changed_;
   struct Work {
     std::function<void()> run;
-    Memory memory;
-    bool last;  // none waits behind it
+    Kind kind;
+    bool last = false;                   // none waits behind it
+    std::shared_ptr<Point> before = {};  // it starts behind this
+    std::shared_ptr<Point> passed = {};  // the next of the device's one queue starts behind this
   };
   Work next();
+  void queue_up(Work& work) const;
   std::deque<Work> queue_;
   bool stop_ = false;
   std::thread thread_;

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "tests/gpu_on_cpu/device.h"
 
@@ -14,11 +15,22 @@ namespace {
 thread_local int current = 0;
 thread_local cudaError_t last = cudaSuccess;
 
+/// Returns what a variable of the environment says, or `otherwise` if it is not there.
+double said(const char* name, double otherwise) {
+  const char* value = std::getenv(name);
+  return value ? std::atof(value) : otherwise;
+}
+
 Options from_environment() {
   Options o;
-  if (const char* devices = std::getenv("GPU_ON_CPU_DEVICES")) o.devices = std::atoi(devices);
-  if (const char* bytes = std::getenv("GPU_ON_CPU_MEMORY")) o.memory = size_t(std::atoll(bytes));
-  if (const char* all = std::getenv("GPU_ON_CPU_PROCESSORS")) o.processors = std::atoi(all);
+  o.devices = int(said("GPU_ON_CPU_DEVICES", o.devices));
+  o.memory = size_t(said("GPU_ON_CPU_MEMORY", double(o.memory)));
+  o.delay = int(said("GPU_ON_CPU_DELAY", o.delay / 1e3) * 1e3);
+  o.processors = int(said("GPU_ON_CPU_PROCESSORS", o.processors));
+  o.lazy = said("GPU_ON_CPU_LAZY", 0) != 0;
+  o.malloc_waits = int(said("GPU_ON_CPU_MALLOC_WAITS", 0));
+  o.nccl_room = size_t(said("GPU_ON_CPU_NCCL_ROOM", 0));
+  o.nccl_memory = size_t(said("GPU_ON_CPU_NCCL_MEMORY", 0) * 1e6);
   return o;
 }
 
@@ -34,6 +46,13 @@ std::atomic<int64_t> allocations = 0, pinned = 0, host_waits = 0, works = 0, que
 void configure(const Options& o) { settings() = o; }
 const Options& options() { return settings(); }
 int current_device() { return current; }
+bool loads_lazily() {
+  static const bool lazily = [] {
+    const char* mode = std::getenv("CUDA_MODULE_LOADING");
+    return options().lazy && !(mode && std::string_view(mode) == "EAGER");
+  }();
+  return lazily;
+}
 Calls calls() { return {allocations, pinned, host_waits, works, questions}; }
 
 std::vector<std::unique_ptr<Memory>>& memories() {
@@ -56,6 +75,7 @@ cudaError_t remember(cudaError_t status) {
 
 cudaError_t cudaGetDeviceCount(int* count) {
   ++questions;
+  loads_lazily();
   int driver = 0;
   cudaDriverGetVersion(&driver);
   if (options().devices <= 0 || driver / 1000 < CUDART_VERSION / 1000)
@@ -148,6 +168,7 @@ const char* cudaGetErrorName(cudaError_t status) {
 cudaError_t cudaMalloc(void** data, size_t bytes) {
   if (thread_captures()) return refuse_while_captured();
   ++allocations;
+  if (options().malloc_waits) wait_for_device(current);
   *data = memories()[size_t(current)]->allocate(bytes);
   return *data ? cudaSuccess : remember(cudaErrorMemoryAllocation);
 }
@@ -165,6 +186,7 @@ cudaError_t cudaFree(void* data) {
 cudaError_t cudaMallocHost(void** data, size_t bytes) {
   if (thread_captures()) return refuse_while_captured();
   ++pinned;
+  if (options().malloc_waits > 1) wait_for_device(current);
   *data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
   return *data ? cudaSuccess : remember(cudaErrorMemoryAllocation);
 }

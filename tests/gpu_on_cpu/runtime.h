@@ -23,10 +23,12 @@ struct Options {
   size_t memory = size_t{1} << 30;  ///< bytes of each
   int delay = 20;                   ///< microseconds that a stream may idle before each work
   int processors = 132;             ///< of each; kernels of NCCL hold theirs while they wait
+  bool lazy = false;                ///< a kernel's first launch waits for the device
+  int malloc_waits = 0;             ///< cudaMalloc waits for the device; 2: cudaMallocHost, too
+  size_t nccl_room = 0;             ///< bytes from one rank to another that need no receiver yet
+  size_t nccl_memory = 0;           ///< bytes that a communicator takes at its first transfer
 };
-/// Before the first call of CUDA. The program's default comes from GPU_ON_CPU_DEVICES,
-/// GPU_ON_CPU_MEMORY and GPU_ON_CPU_PROCESSORS in the environment, if they are there.
-/// GPU_ON_CPU_DRIVER is the version of the driver, like 12040.
+/// Before the first call of CUDA. The program's default comes from the environment (README.md).
 void configure(const Options& options);
 
 /// Append work to a stream, or to the graph that is being captured from it. What it throws becomes

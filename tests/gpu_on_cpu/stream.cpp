@@ -1,8 +1,10 @@
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <random>
 #include <set>
+#include <typeinfo>
 
 #include "core/cuda/runtime/emulation.h"
 #include "tests/gpu_on_cpu/device.h"
@@ -43,9 +45,10 @@ std::unique_lock<std::mutex> hold_driver() {
 
 }  // namespace triax::gpu_on_cpu
 
-/// Kernels of launch.h.
+/// Kernels of launch.h, whose launches have a type for each of them.
 void triax::cuda::emulation::enqueue(Stream stream, std::function<void()> work) {
   auto* to = static_cast<cudaStream_t>(stream.handle);
+  load(to, work.target_type().hash_code());
   if (to->device == current_device()) return gpu_on_cpu::enqueue(to, std::move(work));
   std::fprintf(stderr, "gpu_on_cpu: a kernel for GPU %d while %d is current\n", to->device,
                current_device());
@@ -67,6 +70,17 @@ void triax::gpu_on_cpu::wait_for_device(int device) {
       if (stream->device == device) ends.push_back(stream->mark());
   }
   for (auto& end : ends) end->wait();
+}
+
+void triax::gpu_on_cpu::load(cudaStream_t stream, size_t kernel) {
+  static std::mutex mutex;
+  static auto& loaded = *new std::set<std::pair<int, size_t>>;  // threads end late
+  if (!loads_lazily() || capturing(stream)) return;
+  {
+    std::lock_guard guard(mutex);
+    if (!loaded.insert({stream->device, kernel}).second) return;
+  }
+  wait_for_device(stream->device);
 }
 
 CUstream_st::CUstream_st(int on) : device(on), thread_([this] { work(); }) {
@@ -92,15 +106,30 @@ std::shared_ptr<CUgraph_st>& CUstream_st::capture() {
   return capture_;
 }
 
-void CUstream_st::push(std::function<void()> work, Memory memory) {
+void CUstream_st::push(std::function<void()> run, Kind kind) {
   std::lock_guard guard(mutex_);
-  queue_.push_back({std::move(work), memory, false});
+  Work work{.run = std::move(run), .kind = kind};
+  if (kind != Kind::tells) queue_up(work);
+  queue_.push_back(std::move(work));
   changed_.notify_all();
 }
 
-std::shared_ptr<Point> CUstream_st::mark() {
+// With CUDA_DEVICE_MAX_CONNECTIONS=1 the work of all streams of a device stands in one queue, in
+// the order of calls: each starts when the one before has started, and if that waits for an event,
+// when it has waited. Under the stream's lock, so that the queue has a stream's work in its order.
+void CUstream_st::queue_up(Work& work) const {
+  static std::mutex mutex;
+  static auto& last = *new std::map<int, std::shared_ptr<Point>>;  // threads end late
+  static const char* connections = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  if (!connections || std::atoi(connections) != 1) return;
+  std::lock_guard guard(mutex);
+  work.passed = std::make_shared<Point>();
+  work.before = std::exchange(last[device], work.passed);
+}
+
+std::shared_ptr<Point> CUstream_st::mark(Kind kind) {
   auto point = std::make_shared<Point>();
-  push([point] { point->reach(); }, Memory::untouched);
+  push([point] { point->reach(); }, kind);
   return point;
 }
 
@@ -121,19 +150,23 @@ CUstream_st::Work CUstream_st::next() {
 }
 
 void CUstream_st::work() {
-  std::minstd_rand dice(unsigned(device) + 1);
+  static std::atomic<unsigned> streams_so_far = 0;
+  std::minstd_rand dice(++streams_so_far);
   std::optional<Running> open;  // as long as there is work: opening takes long
   for (Work work = next(); work.run; work = next()) {
     if (int most = options().delay)
       std::this_thread::sleep_for(std::chrono::microseconds(dice() % unsigned(most)));
-    if (work.memory == Memory::used && !open) open.emplace();
-    if (work.memory == Memory::untouched && work.last) open.reset();  // before the host goes on
+    if (work.before) work.before->wait();
+    if (work.passed && work.kind != Kind::waits) work.passed->reach();
+    if (work.kind == Kind::touches && !open) open.emplace();
+    if (work.kind != Kind::touches && work.last) open.reset();  // before the host goes on
     try {
       work.run();
     } catch (const std::exception& e) {
       std::fprintf(stderr, "gpu_on_cpu: %s\n", e.what());
       failed = true;
     }
+    if (work.passed && work.kind == Kind::waits) work.passed->reach();
     if (work.last) open.reset();
   }
 }
@@ -188,7 +221,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (event->device != stream->device) return remember(cudaErrorInvalidResourceHandle);
   std::lock_guard guard(event->mutex);
   event->captured_in = stream->capture();
-  event->point = stream->capture() ? nullptr : stream->mark();
+  event->point = stream->capture() ? nullptr : stream->mark(CUstream_st::Kind::marks);
   return cudaSuccess;
 }
 
@@ -202,7 +235,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   }
   if (!event->point) return cudaSuccess;
   if (stream->capture()) return invalidate(cudaErrorStreamCaptureIsolation);
-  stream->push([point = event->point] { point->wait(); }, CUstream_st::Memory::untouched);
+  stream->push([point = event->point] { point->wait(); }, CUstream_st::Kind::waits);
   return cudaSuccess;
 }
 cudaError_t cudaEventQuery(cudaEvent_t event) {

@@ -66,6 +66,7 @@ void* Pool::allocate(size_t bytes) {
 
 void Pool::deallocate(void* data, size_t bytes) noexcept {
   size_t size = size_class(bytes);
+  source_->poison(data, size);
   std::shared_ptr<void> after = source_->mark();
   std::lock_guard guard(mutex_);
   free_[size].push_back({data, std::move(after)});

@@ -17,6 +17,8 @@ class BlockSource {
   virtual void free(void* data) noexcept = 0;
   /// True if blocks may be freed now.
   virtual bool may_free() const { return true; }
+  /// Fills a free block with NaN, on the pool's queue, to show who still reads it on another.
+  virtual void poison(void*, size_t) noexcept {}
   /// Returns a mark behind what this thread has queued; null if that is the pool's own queue.
   virtual std::shared_ptr<void> mark() noexcept = 0;
   /// Makes the pool's own queue wait for `mark`.

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "tests/gpu_on_cpu/device.h"
 #include "tests/gpu_on_cpu/libraries/product.h"
 #include "tests/gpu_on_cpu/runtime.h"
 
@@ -266,6 +267,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     ++counts.epilogues[size_t(job.o.has_bias() + 2 * job.o.has_gelu() + 4 * job.o.has_slope() +
                               5 * job.o.has_sums())];
   }
+  load(stream, algo.id + 4 * (job.o.epilogue + 1000 * size_t(job.x.d.type)));
   enqueue(stream, [=] {
     if (algo.workspace) std::memset(workspace, 0xff, algo.workspace);
     multiply(job);

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <thread>
 
 #include "tests/gpu_on_cpu/libraries/nccl_board.h"
@@ -48,6 +49,8 @@ struct Member {
   int in_streams = 0;                        // transfers that have not left them
   std::vector<std::function<void()>> begun;  // not in a stream yet
   bool asked = false;                        // since then whether that is done
+  void* buffers = nullptr;                   // of the device's memory (Options::nccl_memory)
+  std::string error;                         // they did not fit
   struct Split {
     int number, color;
     ncclComm_t* to;
@@ -57,6 +60,9 @@ struct Member {
   std::vector<Split> splitting;
 
   nccl::Board::Clique& here() const { return board->clique(clique); }
+  ~Member() {
+    if (buffers) memories()[size_t(device)]->free(buffers);
+  }
   /// Takes part in a clique. Under the board's lock.
   void join(int index) {
     clique = index;
@@ -103,13 +109,15 @@ Presence come(Member& m, const Request& r) {
   nccl::Board::Clique& clique = m.here();
   const Call& c = r.call;
   nccl::Brought part{c.kind, c.op, c.dtype, c.peer, c.numel, where_is(r.from), where_is(r.to)};
-  auto to = [&](auto& meeting, int party, int parties) {
-    int64_t number = m.board->come(clique, meeting, party, parties, part);
-    return Presence{meeting.over, number, meeting.here, 1u << party};
-  };
-  if (!c.is_message()) return to(clique.collectives, m.rank, m.size);
-  if (c.kind == Call::send) return to(clique.messages[m.rank][c.peer], 0, 2);
-  return to(clique.messages[c.peer][m.rank], 1, 2);
+  if (!c.is_message()) {
+    auto& meeting = clique.collectives;
+    int64_t number = m.board->come(clique, meeting, m.rank, m.size, part);
+    return {meeting.over, number, meeting.here, 1u << m.rank};
+  }
+  bool sends = c.kind == Call::send;
+  nccl::Link& link = sends ? clique.links[m.rank][c.peer] : clique.links[c.peer][m.rank];
+  int64_t number = sends ? m.board->send(clique, link, part) : m.board->receive(clique, link, part);
+  return {link.meeting.over, number, link.meeting.here, sends ? 1u : 2u};
 }
 
 /// In a stream: until all of it, which goes on at once, is done, or this rank aborts.
@@ -174,8 +182,19 @@ Launcher& launcher() {
   return one;
 }
 
+/// Takes a communicator's buffers at its first transfer. False if they do not fit.
+bool take_buffers(Member& m) {
+  size_t bytes = options().nccl_memory;
+  if (bytes > 0 && !m.buffers) {
+    m.buffers = memories()[size_t(m.device)]->allocate(bytes);
+    if (!m.buffers) m.error = "Failed to CUDA calloc " + std::to_string(bytes) + " bytes";
+  }
+  return m.error.empty();
+}
+
 /// Under the lock. What is captured has no order here.
 void launch(cudaStream_t stream, const std::shared_ptr<Member>& m, std::vector<Request> requests) {
+  if (!take_buffers(*m)) return;
   bool captured = capturing(stream);
   auto kernel = captured ? std::make_shared<nccl::Kernel>() : nccl::next_kernel(m->device);
   kernel->device = m->device;
@@ -217,6 +236,14 @@ bool complete(const Member& m) {
 void wait_for_aborts(std::unique_lock<std::mutex>& lock) {
   for (auto& m : std::exchange(aborting, {}))
     changed.wait(lock, [&] { return m->in_streams == 0; });
+}
+
+/// Ends the start of all ranks if one has this one's GPU. Under the board's lock.
+void refuse_duplicates(Member& m) {
+  nccl::Board::Clique& all = m.here();
+  bool duplicate = std::count(all.devices, all.devices + m.size, m.device + 1) > 0;
+  if (duplicate) std::fill_n(all.errors, m.size, ncclInvalidUsage);
+  all.devices[m.rank] = m.device + 1;
 }
 
 /// Makes the part of this rank once all have said where they belong. Under both locks.
@@ -308,6 +335,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
   if (config->maxCTAs != NCCL_CONFIG_UNDEF_INT) m.processors = config->maxCTAs;
   std::lock_guard at_board(*board);
   m.join(board->clique_of(-1, 0, 0, size));
+  refuse_duplicates(m);
   ++comms_alive;
   record(m, "init");
   board->notify();
@@ -336,7 +364,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* result) {
   std::lock_guard guard(mutex);
   Member& m = *comm->member;
   std::lock_guard at_board(*m.board);
-  ncclResult_t error = m.here().errors[m.rank];
+  ncclResult_t error = m.error.empty() ? m.here().errors[m.rank] : ncclUnhandledCudaError;
   *result = error != ncclSuccess ? error : behaviour.fails;
   if (*result != ncclSuccess) return ncclSuccess;
   if (m.here().joined < m.size) *result = ncclInProgress;
@@ -383,7 +411,7 @@ ncclResult_t ncclGroupEnd() {
   return ncclInProgress;
 }
 
-const char* ncclGetLastError(ncclComm_t) {
+const char* ncclGetLastError(ncclComm_t comm) {
   std::lock_guard guard(mutex);
-  return behaviour.last_error;
+  return comm->member->error.empty() ? behaviour.last_error : comm->member->error.c_str();
 }

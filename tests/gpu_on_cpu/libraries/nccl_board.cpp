@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -109,6 +110,44 @@ void Board::refuse(const char* why) {
 }
 
 Board::Clique& Board::clique(int index) { return shared_->all[index]; }
+
+bool Link::has_room(const Brought& part, size_t room) const {
+  return left < most && bytes + part.bytes() <= std::min(room, most_bytes);
+}
+
+void Link::leave(const Brought& part) {
+  what[left++] = {part.dtype, part.numel};
+  std::memcpy(data + bytes, address_of(part.from), part.bytes());
+  bytes += part.bytes();
+}
+
+bool Link::take(const Brought& part) {
+  if (what[0].dtype != part.dtype || what[0].numel != part.numel) return false;
+  std::memcpy(address_of(part.to), data, part.bytes());
+  bytes -= part.bytes();
+  std::memmove(data, data + part.bytes(), bytes);
+  std::memmove(what, what + 1, size_t(--left) * sizeof what[0]);
+  return true;
+}
+
+int64_t Board::send(Clique& clique, Link& link, const Brought& part) {
+  if (link.meeting.here || !link.has_room(part, options().nccl_room))
+    return come(clique, link.meeting, 0, 2, part);
+  link.leave(part);
+  return Link::over;
+}
+
+int64_t Board::receive(Clique& clique, Link& link, const Brought& part) {
+  if (link.left == 0) return come(clique, link.meeting, 1, 2, part);
+  if (!link.take(part)) std::fill_n(clique.errors, clique.size, ncclInvalidUsage);
+  Meeting<2>& waiting = link.meeting;
+  if (waiting.here && link.has_room(waiting.parts[0], options().nccl_room)) {
+    link.leave(waiting.parts[0]);
+    waiting.here = 0, ++waiting.over;
+  }
+  notify();
+  return Link::over;
+}
 
 bool Board::move_all(Clique& clique, const Brought* parts, int parties) {
   Call first = parts[0].call();

@@ -20,6 +20,7 @@ struct Brought {
   int64_t numel;
   Where from, to;
 
+  size_t bytes() const { return size_t(numel) * size_of(dtype); }
   parallel::Call call() const {
     return {.kind = kind, .op = op, .dtype = dtype, .peer = peer, .numel = numel};
   }
@@ -31,6 +32,28 @@ template <int most> struct Meeting {
   uint32_t here;  // a bit for each party
   int64_t over;   // so many are
   Brought parts[most];
+};
+
+/// Messages from one rank to another. With room for them (Options::nccl_room) the sender leaves
+/// what nobody has come for, and goes on, as with NCCL's FIFO; else it waits for the receiver.
+struct Link {
+  static constexpr int most = 128;             // left messages
+  static constexpr size_t most_bytes = 65536;  // of them
+  static constexpr int64_t over = -1;          // in place of the number of a meeting
+
+  Meeting<2> meeting;
+  int left;
+  struct {
+    DType dtype;
+    int64_t numel;
+  } what[most];
+  size_t bytes;
+  char data[most_bytes];
+
+  bool has_room(const Brought& part, size_t room) const;
+  void leave(const Brought& part);
+  /// Gives the oldest one to its receiver. False if it asked for another.
+  bool take(const Brought& part);
 };
 
 /// Where the ranks of one unique id meet, threads of one process or processes of one host: in
@@ -45,7 +68,8 @@ class Board {
     int size, joined;
     ncclResult_t errors[most_ranks];
     Meeting<most_ranks> collectives;
-    Meeting<2> messages[most_ranks][most_ranks];  // from, to
+    int devices[most_ranks];             // of those that have joined, plus 1
+    Link links[most_ranks][most_ranks];  // from, to
     struct {
       int told;
       struct {
@@ -95,6 +119,10 @@ class Board {
     }
     return number;
   }
+
+  /// Brings a message; returns as come() does.
+  int64_t send(Clique& clique, Link& link, const Brought& part);
+  int64_t receive(Clique& clique, Link& link, const Brought& part);
 
  private:
   struct Shared;
