@@ -112,7 +112,7 @@ def ranks_of(run):
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and (entry / "comm").read_text() == "minigpt\n" and \
+            if entry.name.isdigit() and (entry / "comm").read_text().startswith("minigpt") and \
                     str(run).encode() in (entry / "cmdline").read_bytes().split(b"\0"):
                 found.append(int(entry.name))
         except OSError:

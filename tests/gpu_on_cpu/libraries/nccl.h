@@ -12,7 +12,7 @@
 /// into its graph while that is captured, and only then the communicator says that it is done. A
 /// message waits for its receiver, a transfer for the processors that it holds until it is over,
 /// and NCCL_LAUNCH_ORDER_IMPLICIT=1 counts (nccl_kernel.h). GPU_ON_CPU_NCCL in the environment is
-/// the version, like 22703, until behave() says another.
+/// the version until behave() says another; more variables: ../README.md.
 namespace triax::gpu_on_cpu::nccl {
 
 /// What a rank asked of NCCL.

@@ -55,6 +55,7 @@ ncclResult_t ncclRecv(void* to, size_t count, ncclDataType_t type, int peer, ncc
 }
 
 const char* ncclGetErrorString(ncclResult_t result) {
+  if (result == ncclUnhandledCudaError) return "unhandled cuda error";
   return result == ncclRemoteError ? "remote process exited or there was a network error"
                                    : "invalid usage";
 }
