@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "tests/gpu_on_cpu/races.h"
 #include "tests/gpu_on_cpu/runtime.h"
 
 // What the stand-in's files share.
@@ -116,6 +117,7 @@ struct CUevent_st {
   std::mutex mutex = {};
   std::shared_ptr<Point> point = {};             // of the last record; null before the first
   std::shared_ptr<CUgraph_st> captured_in = {};  // recorded while capturing
+  triax::gpu_on_cpu::Clock clock = {};           // of the last record
 };
 /// A thread that works in order.
 struct CUstream_st {
@@ -130,6 +132,8 @@ struct CUstream_st {
   cudaError_t synchronize();
 
   const int device;
+  const int number = int(++made) - 1;   // no other stream has it
+  triax::gpu_on_cpu::Clock clock = {};  // what it is behind; races.cpp's
   // Null unless this is captured; touched by the host's thread that captures.
   std::shared_ptr<CUgraph_st>& capture();
   bool began = false;  // the capture, rather than joined it by an event
@@ -138,6 +142,7 @@ struct CUstream_st {
  private:
   void work();
 
+  inline static std::atomic<unsigned> made = 0;
   std::shared_ptr<CUgraph_st> capture_;
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -19,8 +19,8 @@ from minigpt_program import (RANKS_SHARING_CORES, Run, assert_no_leftovers, kill
 minigpt, wanted = os.path.abspath(sys.argv[1]), sys.argv[3:]
 LAUNCH = pathlib.Path(__file__).resolve().parents[2] / "scripts/launch.sh"
 seconds = float(os.environ.get("TRIAX_SECONDS", "5"))
-STEPS, SAVE_EVERY = 40, 10
-MODEL = dict(layers=4, heads=4, width=32, context=16, dropout=0.1, micro_batch=1, global_batch=12, warmup=5, val_fraction=0,
+STEPS, SAVE_EVERY = 16, 4
+MODEL = dict(layers=4, heads=2, width=16, context=8, dropout=0.1, micro_batch=1, global_batch=6, warmup=2, val_fraction=0,
              steps=STEPS, save_every=SAVE_EVERY, keep=9, device="cuda", comm="nccl")
 MESH = dict(dp=2, pp=2)
 ON_RANK_1 = '[ $OMPI_COMM_WORLD_RANK = 1 ] && export "$0"; exec "$@"'
@@ -84,7 +84,7 @@ def restarts(shop):
     with job(shop, "quiet", 4, **MESH) as run:
         finish(run)
     with job(shop, "restarted", 4, "--restarts", 3, **MESH) as run:
-        said = [kill_a_rank(run, shop / "restarted", step) for step in (14, 25)]
+        said = [kill_a_rank(run, shop / "restarted", step) for step in (6, 11)]
         finish(run)
     assert "newest checkpoint step-" in said[0], said
     assert_same(shop, "restarted", "quiet")
@@ -93,12 +93,12 @@ def restarts(shop):
 def elastic(shop):
     """With the bits of a run that changed to the new mesh where nobody was lost."""
     with job(shop, "shrunk", 4, "--restarts", 3, "--elastic", **MESH) as run:
-        said = kill_a_rank(run, shop / "shrunk", 14)
+        said = kill_a_rank(run, shop / "shrunk", 6)
         finish(run)
     found = re.search(r"newest checkpoint step-(\d+); (\d) ranks: --dp (\d) --pp (\d) --tp (\d)", said)
     assert found, said
     step, ranks, dp, pp, tp = map(int, found.groups())
-    assert ranks < 4 and step >= 10, said
+    assert ranks < 4 and step >= SAVE_EVERY, said
     with job(shop, "changed", 4, **MESH) as run:
         finish(run)
     for newer in range(step + SAVE_EVERY, STEPS + 1, SAVE_EVERY):
@@ -114,7 +114,7 @@ def elastic(shop):
 def throws(shop, name, code, parts, mesh, on_rank_1, ranks=2):
     """Rank 1 fails alone: the job ends soon, with its report."""
     began = time.monotonic()
-    with job(shop, name, ranks, on_rank_1=on_rank_1, steps=3, **mesh) as run:
+    with job(shop, name, ranks, on_rank_1=on_rank_1, steps=3, width=32, context=16, **mesh) as run:
         finish(run, code)
         took, said = time.monotonic() - began, run.stderr()
     missing = [part for part in (*parts, "on rank 1 of") if part not in said]

@@ -29,6 +29,7 @@ Options from_environment() {
   o.processors = int(said("GPU_ON_CPU_PROCESSORS", o.processors));
   o.lazy = said("GPU_ON_CPU_LAZY", 0) != 0;
   o.malloc_waits = int(said("GPU_ON_CPU_MALLOC_WAITS", 0));
+  o.races = said("GPU_ON_CPU_RACES", 0) != 0;
   o.nccl_room = size_t(said("GPU_ON_CPU_NCCL_ROOM", 0));
   o.nccl_memory = size_t(said("GPU_ON_CPU_NCCL_MEMORY", 0) * 1e6);
   return o;
@@ -179,7 +180,10 @@ cudaError_t cudaFree(void* data) {
     Memory& memory = *memories()[device];
     if (!memory.holds(data)) continue;
     wait_for_device(int(device));  // as on a GPU
-    return memory.free(data) ? cudaSuccess : remember(cudaErrorInvalidValue);
+    size_t before = memory.unused();
+    bool freed = memory.free(data);
+    forget(data, memory.unused() - before);
+    return freed ? cudaSuccess : remember(cudaErrorInvalidValue);
   }
   return remember(cudaErrorInvalidValue);
 }
@@ -205,6 +209,7 @@ cudaError_t cudaMemGetInfo(size_t* unused, size_t* total) {
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
+  touch(stream, "copy", {{from, bytes, false}, {to, bytes, true}});
   enqueue(stream, [=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }
@@ -213,6 +218,7 @@ cudaError_t cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t byt
   return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  touch(stream, value == 0xff ? "fill of a freed block" : "fill", {{to, bytes, true}});
   enqueue(stream, [=] { std::memset(to, value, bytes); });
   return cudaSuccess;
 }

@@ -25,6 +25,7 @@ struct Options {
   int processors = 132;             ///< of each; kernels of NCCL hold theirs while they wait
   bool lazy = false;                ///< a kernel's first launch waits for the device
   int malloc_waits = 0;             ///< cudaMalloc waits for the device; 2: cudaMallocHost, too
+  bool races = false;               ///< operations that nothing orders are looked for (races.h)
   size_t nccl_room = 0;             ///< bytes from one rank to another that need no receiver yet
   size_t nccl_memory = 0;           ///< bytes that a communicator takes at its first transfer
 };

@@ -64,12 +64,17 @@ std::set<CUstream_st*> streams;
 
 void triax::gpu_on_cpu::wait_for_device(int device) {
   std::vector<std::shared_ptr<Point>> ends;
+  Clock passed;
   {
     std::lock_guard guard(streams_mutex);
     for (auto* stream : streams)
-      if (stream->device == device) ends.push_back(stream->mark());
+      if (stream->device == device) {
+        ends.push_back(stream->mark());
+        join(passed, passed_by(stream));
+      }
   }
   for (auto& end : ends) end->wait();
+  host_waits_for(passed);
 }
 
 void triax::gpu_on_cpu::load(cudaStream_t stream, size_t kernel) {
@@ -134,7 +139,9 @@ std::shared_ptr<Point> CUstream_st::mark(Kind kind) {
 }
 
 cudaError_t CUstream_st::synchronize() {
+  Clock passed = passed_by(this);
   mark()->wait();
+  host_waits_for(passed);
   return failed ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
@@ -150,8 +157,7 @@ CUstream_st::Work CUstream_st::next() {
 }
 
 void CUstream_st::work() {
-  static std::atomic<unsigned> streams_so_far = 0;
-  std::minstd_rand dice(++streams_so_far);
+  std::minstd_rand dice(unsigned(number) + 1);
   std::optional<Running> open;  // as long as there is work: opening takes long
   for (Work work = next(); work.run; work = next()) {
     if (int most = options().delay)
@@ -221,6 +227,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   if (event->device != stream->device) return remember(cudaErrorInvalidResourceHandle);
   std::lock_guard guard(event->mutex);
   event->captured_in = stream->capture();
+  event->clock = passed_by(stream);
   event->point = stream->capture() ? nullptr : stream->mark(CUstream_st::Kind::marks);
   return cudaSuccess;
 }
@@ -235,6 +242,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   }
   if (!event->point) return cudaSuccess;
   if (stream->capture()) return invalidate(cudaErrorStreamCaptureIsolation);
+  stream_waits(stream, event->clock);
   stream->push([point = event->point] { point->wait(); }, CUstream_st::Kind::waits);
   return cudaSuccess;
 }
@@ -243,18 +251,23 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   { auto free = hold_driver(); }
   std::lock_guard guard(event->mutex);
   if (event->captured_in) return invalidate(cudaErrorCapturedEvent);
-  return !event->point || event->point->reached() ? cudaSuccess : remember(cudaErrorNotReady);
+  if (event->point && !event->point->reached()) return remember(cudaErrorNotReady);
+  host_waits_for(event->clock);
+  return cudaSuccess;
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   if (thread_captures()) return refuse_while_captured();
   std::shared_ptr<Point> point;
+  Clock passed;
   {
     std::lock_guard guard(event->mutex);
     if (event->captured_in) return invalidate(cudaErrorCapturedEvent);
     point = event->point;
+    passed = event->clock;
   }
   ++host_waits;
   if (point) point->wait();
+  host_waits_for(passed);
   close_memory();
   return cudaSuccess;
 }

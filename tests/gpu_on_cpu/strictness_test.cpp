@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <future>
 #include <thread>
@@ -188,15 +189,18 @@ TEST(StrictGpuDeathTest, WithOneConnectionStreamsShareAQueue) {
   });
 }
 
-/// What another stream reads of a block that was freed too early.
-float read_too_late() {
+/// What another stream reads of a block that is freed before it comes to it, or behind it.
+float read_on_another_stream(bool too_early) {
   Tensor x = full({64}, 1, f32, gpu), y = zeros({64}, f32, gpu);
   (void)x.to_host<float>();
   cudaStream_t other = nullptr;
   cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking);
   std::promise<void> freed;
-  gpu_on_cpu::enqueue(other, [open = freed.get_future().share()] { open.wait(); });
+  if (too_early) gpu_on_cpu::enqueue(other, [open = freed.get_future().share()] { open.wait(); });
   cudaMemcpyAsync(y.data(), x.data(), 256, cudaMemcpyDeviceToDevice, other);
+  cuda::Event read;
+  read.record(other);
+  if (!too_early) read.hold(cuda::context(0).stream());
   x = {};
   cuda::context(0).synchronize();
   freed.set_value();
@@ -206,11 +210,25 @@ float read_too_late() {
 }
 
 TEST(PoisonDeathTest, ABlockThatWasFreedTooEarlyHoldsNan) {
-  expect_alone([] { exit_with(read_too_late() == 1); });
+  expect_alone([] { exit_with(read_on_another_stream(true) == 1); });
   expect_alone([] {
     ::setenv("TRIAX_POISON", "1", 1);
-    exit_with(std::isnan(read_too_late()));
+    exit_with(std::isnan(read_on_another_stream(true)) && read_on_another_stream(false) == 1);
   });
+}
+
+/// Whichever of the two comes first.
+TEST(PoisonDeathTest, ABlockThatWasFreedTooEarlyIsARace) {
+  auto reads = [](bool too_early) {
+    ::setenv("TRIAX_POISON", "1", 1);
+    Strict strict([](Options& o) { o.races = true; });
+    exit_with(read_on_another_stream(too_early) == 1);
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(reads(false), testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(
+      reads(true), testing::KilledBySignal(SIGABRT),
+      "race: copy on stream .* and fill of a freed block on stream .*, which reads 256 bytes");
 }
 
 }  // namespace

@@ -68,6 +68,12 @@ bool fits(const Algorithm& algo, const void* const (&address)[4], void* workspac
          (workspace && bytes >= algo.workspace && uintptr_t(workspace) % 256 == 0);
 }
 
+/// Of a matrix, or a batch of them, as it lies in memory.
+size_t extent(const Layout& x) {
+  int64_t last = (x.batches - 1) * x.step + int64_t(x.cols - 1) * x.ld + int64_t(x.rows);
+  return size_t(last) * bytes_of(x.type);
+}
+
 void wait(double ms) {
   if (ms > 0) std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms));
 }
@@ -267,6 +273,12 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     ++counts.epilogues[size_t(job.o.has_bias() + 2 * job.o.has_gelu() + 4 * job.o.has_slope() +
                               5 * job.o.has_sums())];
   }
+  touch(stream, "product",
+        {{a, extent(job.x.a), false},
+         {b, extent(job.x.b), false},
+         {c, job.beta == 0 ? 0 : extent(job.x.c), false},
+         {d, extent(job.x.d), true},
+         {workspace, algo.workspace, true}});
   load(stream, algo.id + 4 * (job.o.epilogue + 1000 * size_t(job.x.d.type)));
   enqueue(stream, [=] {
     if (algo.workspace) std::memset(workspace, 0xff, algo.workspace);

@@ -192,6 +192,30 @@ bool take_buffers(Member& m) {
   return m.error.empty();
 }
 
+/// Tells what a transfer reads and writes (races.h). A gather leaves its own part as it is if that
+/// is there already.
+void touch_buffers(const Member& m, const Request& r, cudaStream_t stream) {
+  const Call& c = r.call;
+  size_t one = size_t(c.numel) * triax::size_of(c.dtype), all = one * size_t(m.size);
+  const char* to = static_cast<const char*>(r.to);
+  const char* what = name(c.kind).data();
+  bool is_elsewhere = (c.kind == Call::broadcast || c.kind == Call::reduce) && m.rank != c.peer;
+  size_t read = c.kind == Call::reduce_scatter ? all : one;
+  if (c.kind == Call::broadcast && is_elsewhere) read = 0;
+  if (c.kind == Call::all_gather) {
+    size_t own = one * size_t(m.rank), behind = own + one;
+    size_t kept = r.from == to + own ? 0 : one;
+    touch(stream, what,
+          {{r.from, one, false},
+           {to, own, true},
+           {to + own, kept, true},
+           {to + behind, all - behind, true}});
+  } else {
+    touch(stream, what,
+          {{r.from, read, false}, {to, c.kind == Call::reduce && is_elsewhere ? 0 : one, true}});
+  }
+}
+
 /// Under the lock. What is captured has no order here.
 void launch(cudaStream_t stream, const std::shared_ptr<Member>& m, std::vector<Request> requests) {
   if (!take_buffers(*m)) return;
@@ -201,6 +225,7 @@ void launch(cudaStream_t stream, const std::shared_ptr<Member>& m, std::vector<R
   kernel->processors = std::min(m->processors, options().processors);
   bool counts = !captured;
   m->in_streams += counts;
+  for (const Request& r : requests) touch_buffers(*m, r, stream);
   enqueue(stream, [m, requests = std::move(requests), kernel, counts] {
     take_part(m, requests, *kernel);
     std::lock_guard guard(mutex);
