@@ -60,10 +60,9 @@ class DeviceMemory final : public BlockSource {
   void free(void* data) noexcept override { cudaFree(data); }  // waits for the device
   // The graph's work may use what is free now.
   bool may_free() const override { return !context(device_).capturing(); }
-  void poison(void* data, size_t bytes) noexcept override {
-    static const bool wanted = std::getenv("TRIAX_POISON") != nullptr;
-    if (wanted && std::this_thread::get_id() == owner_)
-      cudaMemsetAsync(data, 0xff, bytes, stream_.get());
+  void poison(void* data, size_t n) noexcept override {
+    static const bool on = std::getenv("TRIAX_POISON") != nullptr;
+    if (on && std::this_thread::get_id() == owner_) cudaMemsetAsync(data, 0xff, n, stream_.get());
   }
   std::shared_ptr<void> mark() noexcept override {
     return std::this_thread::get_id() == owner_ ? nullptr : event_behind(device_);
