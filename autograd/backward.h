@@ -60,8 +60,8 @@ Tensor graph_input(const Tensor& x, std::shared_ptr<Tensor> dx);
 /// when it is complete. Does nothing if y has no history.
 void collect_gradient(const Tensor& y, DType dtype);
 /// Makes backward run the rule of y's op, which starts something that goes on by itself, as soon as
-/// it can: before the part of another rule that only leaves wait for. Does nothing if y has no
-/// history.
+/// it can: before the part of another rule that only leaves wait for. It must have no such part
+/// itself. Does nothing if y has no history.
 void run_early(const Tensor& y);
 /// Makes `collector` collect the gradient of `y`, an op's output, whose rule then gets what
 /// collector->take() returns. Does nothing if y has no history.

@@ -123,7 +123,7 @@ struct Node : Immovable {
   std::shared_ptr<Collector> collector = {};  // null: the engine collects the gradient
   bool is_leaf = false;
   bool early = false;  // run_early()
-  bool ran = false;  // the rule was dropped
+  bool ran = false;    // the rule was dropped
 };
 
 /// The gradient state of a tensor.

@@ -182,7 +182,10 @@ void collect_gradient(const Tensor& y, std::shared_ptr<autograd::Collector> coll
 }
 
 void run_early(const Tensor& y) {
-  if (requires_grad(y)) y.meta()->node->early = true;
+  if (!requires_grad(y)) return;
+  check(!y.meta()->node->later, "run_early: {} has a part that only leaves wait for",
+        y.meta()->node->name);
+  y.meta()->node->early = true;
 }
 
 Recording::Recording(Mode mode) : Scoped(autograd::on, mode == on) {}

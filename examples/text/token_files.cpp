@@ -13,6 +13,7 @@
 
 #include "core/check.h"
 #include "core/io/checksum.h"
+#include "core/scoped.h"
 #include "examples/text/foreign_files.h"
 
 namespace triax::text {

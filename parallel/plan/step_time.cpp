@@ -205,7 +205,9 @@ double StepTimes::after_backward(const StepOptions& o, const Slot& s, double hid
   double trained = double(s.parameters.trained), sent = double(size_of(o.reduce_dtype)), rest = 0;
   bool overlap = overlaps(o.mesh.dp, o.mesh.tp);
   int64_t calls = trained > 0;
-  if (overlap) calls = int64_t(std::ceil(trained / double(BucketSizes::on(hardware_.kind(), o.mesh.dp).other)));
+  if (overlap)
+    calls =
+        int64_t(std::ceil(trained / double(BucketSizes::on(hardware_.kind(), o.mesh.dp).other)));
   if (o.zero <= Zero::optimizer)
     rest = over_replicas(o.mesh, calls, (o.zero == Zero::off ? 2 : 1) * sent * trained);
   rest = std::max(0., rest - hidden);

@@ -1,6 +1,6 @@
 #include "parallel/tensor/pieces.h"
 
-#include <numeric>
+#include <algorithm>
 
 #include "autograd/record.h"
 
@@ -15,7 +15,11 @@ Tensor view_of(const Pieces& p, const Tensor& rows, int64_t c) {
 
 }  // namespace
 
-Pieces Pieces::of(int64_t rows) const { return {shares, std::gcd(rows, count)}; }
+Pieces Pieces::of(int64_t rows) const {
+  int64_t most = std::clamp<int64_t>(rows, 1, std::max<int64_t>(count, 1));
+  while (rows % most != 0) --most;
+  return {shares, most};
+}
 
 Tensor Pieces::take(const Tensor& rows, int64_t c) const {
   Tensor x = rows.detach();
@@ -27,23 +31,19 @@ void Pieces::put(const Tensor& piece, const Tensor& rows, int64_t c) const {
   copy_(place, piece.detach().view(place.shape()));
 }
 
-Tensors Pieces::cut(const Tensor& x) const {
+std::function<Tensor(int64_t)> Pieces::cut(const Tensor& x) const {
   struct Gradient {
     Tensor dx;
     int64_t missing;
   };
-  auto gradient = std::make_shared<Gradient>(Gradient{{}, count});
-  Tensors pieces;
-  for (int64_t c = 0; c < count; ++c)
-    pieces.push_back(record("piece", take(x, c), {x},
-                            [=, p = *this, shape = x.shape(), dtype = x.dtype()](const Tensor& dy) {
-                              if (!gradient->dx.defined())
-                                gradient->dx = empty(shape, dtype, dy.device());
-                              p.put(dy, gradient->dx, c);
-                              return Tensors{--gradient->missing == 0 ? std::move(gradient->dx)
-                                                                      : Tensor()};
-                            }));
-  return pieces;
+  return [=, p = *this, gradient = std::make_shared<Gradient>(Gradient{{}, count})](int64_t c) {
+    auto rule = [=, shape = x.shape(), dtype = x.dtype()](const Tensor& dy) {
+      if (!gradient->dx.defined()) gradient->dx = empty(shape, dtype, dy.device());
+      p.put(dy, gradient->dx, c);
+      return Tensors{--gradient->missing == 0 ? std::move(gradient->dx) : Tensor()};
+    };
+    return record("piece", p.take(x, c), {x}, std::move(rule));
+  };
 }
 
 Tensor Pieces::join(const Tensors& pieces) const {

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -13,13 +14,13 @@ struct Pieces {
   int64_t shares = 1;  ///< the ranks, with sequence parallelism
   int64_t count = 1;
 
-  /// Returns at most this many equal pieces of `rows` outside.
+  /// Returns as many equal pieces of `rows` outside as this many at most can be.
   Pieces of(int64_t rows) const;
   /// Returns the rows of piece `c`, contiguous: a view where that is possible.
   Tensor take(const Tensor& rows, int64_t c) const;
   void put(const Tensor& piece, const Tensor& rows, int64_t c) const;
-  /// Returns the pieces of x, with its history.
-  Tensors cut(const Tensor& x) const;
+  /// Returns the function that cuts x: each of its pieces once, in order, with its history.
+  std::function<Tensor(int64_t c)> cut(const Tensor& x) const;
   /// Returns the rows of which these are the pieces, with their history.
   Tensor join(const Tensors& pieces) const;
 };

@@ -249,15 +249,14 @@ Tensor TensorParallel::leave_parts(Tensor parts, const Tensor& bias, DType dtype
 Tensor TensorParallel::leave_pieces(const Tensor& x, const Product& product,
                                     const Tensor& bias) const {
   Pieces pieces = pieces_.of(rows(x.size(0)));
-  if (samples_apart() > 1 || (pieces.count == 1 && !sequence_))
-    return leave_parts(product(x), bias, x.dtype());
+  if (samples_apart() > 1 || pieces.count == 1) return leave_parts(product(x), bias, x.dtype());
   Summing sum(*tp_, pieces);
   auto gathering = std::make_shared<std::optional<Gathering>>();
   Tensors parts;
   Tensor y;
-  int64_t c = 0;
-  for (const Tensor& rows : pieces.cut(x)) {
-    Tensor part = product(rows);
+  auto cut = pieces.cut(x);
+  for (int64_t c = 0; c < pieces.count; ++c) {
+    Tensor part = product(cut(c));
     y = sum.add(part, c);
     part = without_values(part);
     if (sequence_) {
@@ -268,7 +267,6 @@ Tensor TensorParallel::leave_pieces(const Tensor& x, const Product& product,
       collect_gradient(part, x.dtype());  // what is in flight must not be converted
     }
     parts.push_back(part);
-    ++c;
   }
   sum.wait();
   auto rule = [=, tp = *this](const Tensor& dy, autograd::Into&) {

@@ -36,6 +36,7 @@ MESHES = [
     "--mesh 1x2x1 --layers 3 --placement 3,0",
     "--mesh 2x2x1 --zero 1", "--mesh 2x2x1 --zero 3 --schedule zb-h1", "--mesh 2x1x2 --zero 2",
     "--mesh 2x1x2 --zero 3 --sequence-parallel", "--mesh 1x2x2 --sequence-parallel",
+    "--mesh 1x1x2 --tp-pieces 4", "--mesh 2x1x2 --tp-pieces 3 --sequence-parallel --micro-batch 4 --recompute block",
     "--mesh 2x2x2", "--mesh 2x2x2 --zero 3 --sequence-parallel",
     "--mesh 2x2x2 --zero 2 --sequence-parallel --layers 4 --schedule zb-interleaved",
     "--mesh 2x2x1 --zero 2 --schedule gpipe --recompute block",

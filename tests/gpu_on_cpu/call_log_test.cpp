@@ -38,14 +38,13 @@ Call call_of(Call::Kind kind, int64_t numel, int line, int peer = -1) {
 /// What the first of some ranks finds; each notes its own calls, and the others answer.
 Error found(const std::string& job, std::vector<std::vector<Call>> of_ranks) {
   int ranks = int(of_ranks.size());
-  std::vector<std::unique_ptr<CallLog>> logs;
+  std::vector<std::shared_ptr<CallLog>> logs;
   std::vector<std::jthread> others;
   for (int r = 0; r < ranks; ++r) {
-    auto group = std::make_shared<Group>(Group::world(ranks, r));
-    auto& log = *logs.emplace_back(std::make_unique<CallLog>(job, *group));
-    int64_t number = 0;
-    for (const Call& call : of_ranks[size_t(r)]) log.note(group, ++number, call);
-    if (r > 0 && number > 0)
+    auto group = std::make_shared<LoggedGroup>(Group::world(ranks, r), "0");
+    auto& log = *logs.emplace_back(std::make_shared<CallLog>(job, *group));
+    for (const Call& call : of_ranks[size_t(r)]) log.note(group, call);
+    if (r > 0 && group->noted > 0)
       others.emplace_back([&log](const std::stop_token& over) {
         while (!over.stop_requested()) {
           log.answer();
@@ -53,7 +52,8 @@ Error found(const std::string& job, std::vector<std::vector<Call>> of_ranks) {
         }
       });
   }
-  return logs[0]->compare(stuck, Group::world(ranks, 0));
+  return CallLog::compare(logs[0], stuck,
+                          std::make_shared<LoggedGroup>(Group::world(ranks, 0), "0"));
 }
 
 void expect_report(const Error& e, Exit code, const std::vector<std::string>& words) {
@@ -79,6 +79,24 @@ TEST_F(CallLogTest, AMessageAndItsReceiptFit) {
   expect_report(found("a", {{send, send}, {take}}), Exit::peer_lost, {"Rank 1 has made 1 calls"});
   expect_report(found("b", {{send}, {call_of(Call::recv, 4, 20, 0)}}), Exit::mismatch,
                 {"send(f32[8], to 1)", "recv(f32[4], from 0)"});
+}
+
+// Messages of three ranks count for nothing, and groups that look alike are told apart.
+TEST_F(CallLogTest, MessagesOfThreeRanksHaveNoNumber) {
+  Call sum = call_of(Call::all_reduce, 8, 10), send = call_of(Call::send, 8, 10, 1);
+  Call take = call_of(Call::recv, 8, 20, 0);
+  expect_report(found("a", {{send, sum, sum}, {take, sum}, {sum}}), Exit::peer_lost,
+                {"Rank 1 has made 1 calls", "Rank 2 has made 1 calls"});
+  auto one = std::make_shared<LoggedGroup>(Group::world(2, 0), "0.1");
+  auto other = std::make_shared<LoggedGroup>(Group::world(2, 0), "0.2");
+  EXPECT_NE(one->key(), other->key());
+}
+
+TEST_F(CallLogTest, SaysThatTheFolderCannotBeWritten) {
+  ::setenv("TRIAX_CALLS_DIR", "/proc", 1);
+  Call sum = call_of(Call::all_reduce, 8, 10);
+  expect_report(found("a", {{sum}, {}}), Exit::peer_lost,
+                {"stuck\n  Calls were not compared: /proc/triax-calls-a cannot be written"});
 }
 
 TEST_F(CallLogTest, KeepsTheLast) {

@@ -224,11 +224,11 @@ TEST(NcclComm, AStuckTransferIsNamedAndAborted) {
       ADD_FAILURE() << "went on";
     });
   };
-  expect_error(stuck,
-               {"all_reduce(sum, f32[4])", "no progress in group part {0, 1} for 0.2 s",
-                "seen by rank ", "at its call 2 there",
-                "tests/gpu_on_cpu/nccl_test.cpp:", "Calls of all: ", "TRIAX_TIMEOUT"},
-               Exit::peer_lost);
+  expect_error(
+      stuck,
+      {"all_reduce(sum, f32[4])", "no progress in group part {0, 1} for 0.2 s", "seen by rank ",
+       "at its call 2 there", "tests/gpu_on_cpu/nccl_test.cpp:", "Calls of all: ", "TRIAX_TIMEOUT"},
+      Exit::peer_lost);
   ASSERT_EQ(lost.size(), 2u);
   EXPECT_EQ(nccl::alive(), 0);
   EXPECT_EQ(nccl::aborted(), 4);

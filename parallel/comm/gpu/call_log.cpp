@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <future>
 #include <thread>
 
 #include "core/check.h"
@@ -12,16 +13,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The time that other ranks, which look once a second, have to write their calls.
-constexpr auto time_to_answer = std::chrono::milliseconds(2500);
+/// The time that other ranks, which look once a second, have to write their calls, and that the
+/// file system has for all.
+constexpr auto time_to_answer = std::chrono::milliseconds(2500),
+               time_to_compare = 4 * time_to_answer;
 
 std::string file_of(int rank) { return fmt::format("rank-{}.txt", rank); }
 
-/// Returns what ranks of a group must call alike: of a message between two, what it carries; those
-/// of larger groups have no common number.
-std::string alike(const Call& c, const Group& group) {
-  if (!c.is_message()) return describe(c);
-  return group.size() == 2 ? fmt::format("message {}[{}]", c.dtype, c.numel) : "message";
+/// Returns what ranks of a group must call alike: of a message between two, what it carries.
+std::string alike(const Call& c) {
+  return c.is_message() ? fmt::format("message {}[{}]", c.dtype, c.numel) : describe(c);
 }
 
 }  // namespace
@@ -32,19 +33,21 @@ CallLog::CallLog(const std::string& job, const Group& world)
   folder_ = fs::path(here ? here : ".") / ("triax-calls-" + job);
 }
 
-void CallLog::note(std::shared_ptr<const Group> group, int64_t number, const Call& call) {
+// Messages among more than two ranks have no number that is alike on all of them.
+void CallLog::note(const std::shared_ptr<LoggedGroup>& group, const Call& call) {
+  if (call.is_message() && group->size() > 2) return;
   std::lock_guard guard(mutex_);
-  calls_.push_back({std::move(group), number, call});
+  calls_.push_back({group, ++group->noted, call});
   if (calls_.size() > kept) calls_.pop_front();
 }
 
 void CallLog::answer() {
   std::error_code none;
-  if (written_ || !fs::exists(folder_, none)) return;
   std::lock_guard guard(mutex_);
+  if (written_ || !fs::exists(folder_, none)) return;
   std::ofstream out(folder_ / file_of(rank_));
   for (const Noted& n : calls_)
-    out << fmt::format("{}\t{}\t{}\t{}\n", n.group->str(), n.number, alike(n.call, *n.group),
+    out << fmt::format("{}\t{}\t{}\t{}\n", n.group->key(), n.number, alike(n.call),
                        located(n.call));
   written_ = true;
 }
@@ -53,35 +56,51 @@ std::optional<CallLog::Calls> CallLog::calls_of(int rank) const {
   std::ifstream in(folder_ / file_of(rank));
   if (!in) return std::nullopt;
   Calls calls;
-  std::string group, number, what, text;
-  while (std::getline(in, group, '\t') && std::getline(in, number, '\t') &&
+  std::string key, number, what, text;
+  while (std::getline(in, key, '\t') && std::getline(in, number, '\t') &&
          std::getline(in, what, '\t') && std::getline(in, text))
-    calls[group][std::atoll(number.c_str())] = {what, text};
+    calls[key][std::atoll(number.c_str())] = {what, text};
   return calls;
 }
 
-Error CallLog::compare(const Error& stuck, const Group& group) {
+Error CallLog::compare(const std::shared_ptr<CallLog>& log, const Error& stuck,
+                       const std::shared_ptr<const LoggedGroup>& group) {
+  std::promise<Error> promise;
+  auto answer = promise.get_future();
+  std::thread([log, stuck, group, promise = std::move(promise)]() mutable {
+    promise.set_value(log->compared(stuck, *group));
+  }).detach();
+  bool in_time = answer.wait_for(time_to_compare) == std::future_status::ready;
+  return in_time ? answer.get() : stuck;
+}
+
+Error CallLog::compared(const Error& stuck, const LoggedGroup& group) {
   std::error_code none;
   fs::create_directories(folder_, none);
   answer();
   std::this_thread::sleep_for(time_to_answer);
   std::map<int, std::optional<Calls>> all;
   for (int rank : world_) all[rank] = calls_of(rank);
-  std::string behind, of = group.str(),
-                      folder = fmt::format("\n  Calls of all: {}", folder_.string());
+  if (!all[rank_])
+    return Error(stuck.code(),
+                 fmt::format("{}\n  Calls were not compared: {} cannot be written; TRIAX_CALLS_DIR "
+                             "names another directory.",
+                             stuck.what(), folder_.string()),
+                 stuck.place());
+  std::string folder = fmt::format("\n  Calls of all: {}", folder_.string()), behind;
   if (auto other = difference(all))
-    return Error(Exit::mismatch, other->what() + folder, other->place());
-  auto last = [&](int rank) {
-    return all[rank] && !(*all[rank])[of].empty() ? (*all[rank])[of].rbegin()->first : 0;
+    return Error(other->code(), other->what() + folder, other->place());
+  auto last = [&, key = group.key()](int rank) {
+    auto& calls = (*all[rank])[key];
+    return calls.empty() ? Calls::mapped_type::value_type() : *calls.rbegin();
   };
   for (int peer : group.members) {
-    auto& its = all[peer];
-    if (!its) behind += fmt::format("\n  Rank {} has not said what it called.", peer);
-    else if ((*its)[of].empty())
-      behind += fmt::format("\n  Rank {} has called nothing there.", peer);
-    else if (last(peer) < last(rank_))
-      behind += fmt::format("\n  Rank {} has made {} calls there, the last {}", peer,
-                            (*its)[of].rbegin()->first, (*its)[of].rbegin()->second.text);
+    if (!all[peer]) behind += fmt::format("\n  Rank {} has not said what it called.", peer);
+    else if (auto [number, call] = last(peer); number == 0)
+      behind += fmt::format("\n  Rank {} has called nothing there, as far as it knows.", peer);
+    else if (number < last(rank_).first)
+      behind +=
+          fmt::format("\n  Rank {} has made {} calls there, the last {}", peer, number, call.text);
   }
   return Error(stuck.code(), stuck.what() + behind + folder, stuck.place());
 }
@@ -90,14 +109,14 @@ std::optional<Error> CallLog::difference(std::map<int, std::optional<Calls>>& al
   std::lock_guard guard(mutex_);
   for (const Noted& n : calls_)
     for (int peer : n.group->members) {
-      std::string of = n.group->str();
       auto& its = all[peer];
-      if (!its || !(*its)[of].contains(n.number)) continue;
-      const Told& other = (*its)[of][n.number];
-      if (other.what == alike(n.call, *n.group)) continue;
+      std::string key = n.group->key();
+      if (peer == rank_ || !its || !(*its)[key].contains(n.number)) continue;
+      const Told& other = (*its)[key][n.number];
+      if (other.what == alike(n.call)) continue;
       return Error(Exit::mismatch,
                    fmt::format("ranks disagree, group {}, call {}\n  rank {}: {}\n  rank {}: {}",
-                               of, n.number, rank_, located(n.call), peer, other.text),
+                               n.group->str(), n.number, rank_, located(n.call), peer, other.text),
                    str(n.call.place));
     }
   return std::nullopt;

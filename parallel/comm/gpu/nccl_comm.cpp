@@ -26,18 +26,10 @@ ncclRedOp_t op_of(ReduceOp op) {
   return op == ReduceOp::sum ? ncclSum : op == ReduceOp::max ? ncclMax : ncclMin;
 }
 
-void end_process(const Error& error) {
-  report_failure(error, announced_by_launcher().rank);
-  std::_Exit(int(error.code()));
-}
-
 /// The state of one rank, for all its communicators.
 struct NcclRank {
-  NcclRank(int on, std::function<void(const Error&)> lost, const std::string& job,
-           const Group& world)
-      : device(on),
-        calls(lost ? NcclHandle::Calls::beside : NcclHandle::Calls::here),
-        watchdog(on, lost ? std::move(lost) : end_process, job, world) {}
+  NcclRank(int on, std::function<void(const Error&)> lost, std::shared_ptr<CallLog> log)
+      : device(on), watchdog(on, std::move(lost), std::move(log)) {}
 
   /// Returns an event that is no longer used, or a new one.
   std::shared_ptr<cuda::Event> event() {
@@ -49,7 +41,6 @@ struct NcclRank {
   }
 
   int device;
-  NcclHandle::Calls calls;
   NcclWatchdog watchdog;
   std::deque<std::shared_ptr<cuda::Event>> events;  ///< those used last at the end
   std::vector<Transfer> abandoned;  ///< their tensors, until all communicators are gone
@@ -140,11 +131,12 @@ class NcclComm final : public DeviceComm {
                                      const std::function<ncclResult_t(ncclComm_t)>& ask_nccl) {
     ready_.record(cuda::context(rank_->device).stream());
     ready_.hold(handle_->stream());
-    rank_->watchdog.run(*handle_, name(call.kind).data(), ask_nccl);
+    rank_->watchdog.log().note(handle_->logged(), call);
+    ++calls_;
+    handle_->run(name(call.kind).data(), ask_nccl);
     auto done = rank_->event();
     done->record(handle_->stream());
-    rank_->watchdog.log().note(
-        of_, ++calls_, call);  // what is captured is watched by what is queued behind its launch
+    // What is captured is watched by what is queued behind its launch.
     if (!cuda::context(rank_->device).capturing())
       rank_->watchdog.watch(call, calls_, handle_, done);
     return done;
@@ -229,17 +221,21 @@ class NcclComm final : public DeviceComm {
 
   std::unique_ptr<Communicator> on(std::unique_ptr<Communicator> part, int color) override {
     int nccl_color = part->size() > 1 ? color : NCCL_SPLIT_NOCOLOR;
-    auto handle = std::make_shared<NcclHandle>(part->group(), *handle_, nccl_color, rank_->calls);
+    auto handle = std::make_shared<NcclHandle>(part->group(), *handle_, nccl_color);
     return std::make_unique<NcclComm>(std::move(part), rank_, std::move(handle));
   }
 
   std::shared_ptr<NcclRank> rank_;
   std::shared_ptr<NcclHandle> handle_;
   cuda::Event ready_;
-  std::shared_ptr<const Group> of_ = std::make_shared<Group>(group());
   int64_t calls_ = 0;
   int unwinding_ = std::uncaught_exceptions();  // when it was made
 };
+
+void end_process(const Error& error) {
+  report_failure(error, announced_by_launcher().rank);
+  std::_Exit(int(error.code()));
+}
 
 }  // namespace
 
@@ -275,7 +271,8 @@ std::unique_ptr<Communicator> nccl_world(std::unique_ptr<Communicator> world, De
   std::memcpy(&id, bytes.data(), sizeof id);
   std::string job = fmt::format("{:016x}", std::hash<std::string>()(bytes));
   auto rank =
-      std::make_shared<NcclRank>(device.index, std::move(options.lost), job, world->group());
+      std::make_shared<NcclRank>(device.index, options.lost ? std::move(options.lost) : end_process,
+                                 std::make_shared<CallLog>(job, world->group()));
   auto handle = std::make_shared<NcclHandle>(world->group(), id);
   return std::make_unique<NcclComm>(std::move(world), std::move(rank), std::move(handle));
 }

@@ -31,9 +31,9 @@ int most_processors(const Traffic& traffic) {
   return int(traffic.messages ? std::bit_floor(part) : part);
 }
 
-ncclConfig_t config_of(const Group& group, NcclHandle::Calls calls) {
+ncclConfig_t config_of(const Group& group) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  config.blocking = calls == NcclHandle::Calls::here;
+  config.blocking = 0;
   config.maxCTAs = most_processors(group.traffic);  // NCCL_MAX_CTAS counts instead, if it is set
   config.commName = group.name.c_str();
   return config;
@@ -59,20 +59,22 @@ Error nccl_error(ncclResult_t result, const char* call, ncclComm_t comm) {
 }
 
 NcclHandle::NcclHandle(Group group, const ncclUniqueId& id)
-    : group_(std::move(group)), stream_(urgent_stream()) {
-  ncclConfig_t config = config_of(group_, Calls::beside);
+    : group_(std::make_shared<LoggedGroup>(std::move(group), "0")), stream_(urgent_stream()) {
+  ncclConfig_t config = config_of(*group_);
   start("ncclCommInitRankConfig", Deadline::of_start(),
-        [&] { return ncclCommInitRankConfig(&comm_, group_.size(), id, group_.rank, &config); });
+        [&] { return ncclCommInitRankConfig(&comm_, group_->size(), id, group_->rank, &config); });
 }
 
-NcclHandle::NcclHandle(Group group, NcclHandle& parent, int color, Calls calls)
-    : group_(std::move(group)), stream_(urgent_stream()) {
+NcclHandle::NcclHandle(Group group, NcclHandle& parent, int color)
+    : group_(std::make_shared<LoggedGroup>(
+          std::move(group), fmt::format("{}.{}", parent.group_->path, ++parent.splits_))),
+      stream_(urgent_stream()) {
   if (!parent.comm_) return;  // a group of one
-  ncclConfig_t config = config_of(group_, calls);
+  ncclConfig_t config = config_of(*group_);
   parent.run("ncclCommSplit", [&](ncclComm_t from) {
-    return ncclCommSplit(from, color, group_.rank, &comm_, &config);
+    return ncclCommSplit(from, color, group_->rank, &comm_, &config);
   });
-  if (comm_) settle(ncclInProgress, "ncclCommSplit", group_.time_limit);
+  if (comm_) settle(ncclInProgress, "ncclCommSplit", group_->time_limit);
 }
 
 void NcclHandle::close() noexcept {
@@ -89,7 +91,7 @@ void NcclHandle::close() noexcept {
 }
 
 void NcclHandle::run(const char* what, const std::function<ncclResult_t(ncclComm_t)>& call) {
-  start(what, group_.time_limit, [&] { return call(comm_); });
+  start(what, group_->time_limit, [&] { return call(comm_); });
 }
 
 void NcclHandle::start(const char* what, double time_limit,
@@ -115,13 +117,13 @@ void NcclHandle::settle(ncclResult_t result, const char* what, double time_limit
            "  One has ended early, hangs, or is on a host that cannot be reached.\n"
            "  TRIAX_START_TIMEOUT and TRIAX_TIMEOUT (seconds) set the limits at the start and "
            "later.",
-           what, group_.str(), group_.members[size_t(group_.rank)], time_limit);
+           what, group_->str(), group_->members[size_t(group_->rank)], time_limit);
     }
     result = async_error();
   }
   std::lock_guard guard(mutex_);
   check_input(!aborted_, Exit::peer_lost, "nccl: {}: the communicator {} was aborted", what,
-              group_.str());
+              group_->str());
   if (result != ncclSuccess) throw nccl_error(result, what, comm_);
 }
 
@@ -145,7 +147,7 @@ void NcclHandle::abort() noexcept {
 
 namespace {
 
-constexpr auto between_looks = std::chrono::milliseconds(20), between_answers = 50 * between_looks;
+constexpr auto between_looks = std::chrono::milliseconds(20);
 
 Error stuck(const Group& group, const Call& call, int64_t number) {
   return Error(
@@ -169,9 +171,9 @@ Error failed(const Error& why, const Group& group, const Call& call) {
 }  // namespace
 
 NcclWatchdog::NcclWatchdog(int device, std::function<void(const Error&)> lost,
-                           const std::string& job, const Group& world)
+                           std::shared_ptr<CallLog> log)
     : lost_(std::move(lost)),
-      log_(job, world),
+      log_(std::move(log)),
       thread_([this, device](const std::stop_token& over) { run(device, over); }),
       second_([this](const std::stop_token& over) { report_silence(over); }) {}
 
@@ -204,11 +206,9 @@ void NcclWatchdog::run(int device, const std::stop_token& over) {
   try {
     cuda::require(cudaSetDevice(device), "cudaSetDevice");
     while (!over.stop_requested() && !ended_) {
-      answer_others();
-      if (queues_.empty())
-        changed_.wait_for(lock, over, between_answers, [&] { return !queues_.empty(); });
+      if (queues_.empty()) changed_.wait(lock, over, [&] { return !queues_.empty(); });
       else changed_.wait_for(lock, over, between_looks, [] { return false; });
-      asked_ = ++questions_;
+      asked_ = clock_.seconds();
       for (auto& queue : queues_) retire(queue);
       asked_ = 0;
       std::erase_if(queues_, [](auto& queue) { return queue.empty(); });
@@ -233,19 +233,19 @@ void NcclWatchdog::look(InFlight& f) {
   ncclResult_t result = f.comm->async_error();
   if (result != ncclSuccess && result != ncclInProgress)
     throw failed(f.comm->error(result), group, f.call);
-  asked_ = 0;  // it has answered
-  if (clock_.seconds() - f.since > group.time_limit)
-    throw log_.compare(stuck(group, f.call, f.number), group);
-}
-
-void NcclWatchdog::answer_others() {
-  if (clock_.seconds() - answered_ < std::chrono::duration<double>(between_answers).count()) return;
-  answered_ = clock_.seconds();
-  log_.answer();
+  if (clock_.seconds() - f.since <= group.time_limit) return;
+  stuck_in_ = f.comm->logged();
+  throw stuck(group, f.call, f.number);
 }
 
 /// Ends all. The abort wakes whoever waits for the GPU, and they must then find the error.
-void NcclWatchdog::end(const Error& error, std::unique_lock<std::mutex>& lock) {
+void NcclWatchdog::end(Error error, std::unique_lock<std::mutex>& lock) {
+  ending_ = true;
+  if (stuck_in_) {
+    lock.unlock();
+    error = CallLog::compare(log_, error, stuck_in_);
+    lock.lock();
+  }
   error_ = std::make_unique<Error>(error);
   ended_ = true;
   lock.unlock();
@@ -278,42 +278,23 @@ void NcclWatchdog::abort_all(std::unique_lock<std::mutex>& lock) noexcept {
   lock.lock();
 }
 
-void NcclWatchdog::run(NcclHandle& comm, const char* what,
-                       const std::function<ncclResult_t(ncclComm_t)>& call) {
-  struct Calling {
-    explicit Calling(NcclWatchdog& w) : watchdog(w) { watchdog.called_ = ++watchdog.calls_; }
-    ~Calling() { watchdog.called_ = 0; }
-    NcclWatchdog& watchdog;
-  } here(*this);
-  comm.run(what, call);
-}
-
 void NcclWatchdog::report_silence(const std::stop_token& over) {
-  struct Question {
-    std::atomic<int64_t>& number;
-    const char* text;
-    int64_t last = 0;
-    double since = 0;
-  } questions[] = {
-      {asked_,
-       "nccl: the GPU's driver has not answered for {} s\n"
-       "  Another thread of this rank waits for the GPU in a call that holds the driver.\n"},
-      {called_,
-       "nccl: a call has not returned for {} s\n"
-       "  NCCL connects ranks at their first message, and one of them has not come.\n"}};
   WaitClock clock;
   std::mutex mutex;
   std::unique_lock lock(mutex);
   std::condition_variable_any never;
+  double asked = 0, since = 0;
+  int64_t looks = 0;
   while (!never.wait_for(lock, over, between_looks, [&] { return over.stop_requested(); })) {
-    double now = clock.seconds();
-    for (Question& q : questions) {
-      int64_t number = q.number;
-      if (number == 0 || number != q.last) q.last = number, q.since = now;
-      if (number == 0 || now - q.since <= time_limit_ || ended_) continue;
-      return lost_(Error(Exit::peer_lost, fmt::format(fmt::runtime(q.text), time_limit_.load()) +
-                                              "  TRIAX_TIMEOUT (seconds) sets the limit."));
-    }
+    double now = clock.seconds(), last = asked_;
+    if (last == 0 || last != asked) asked = last, since = now;
+    if (++looks % 50 == 0) log_->answer();
+    if (last == 0 || now - since <= time_limit_ || ending_) continue;
+    return lost_(Error(Exit::peer_lost,
+                       fmt::format("nccl: the GPU's driver has not answered for {} s\n"
+                                   "  Another thread of this rank waits for the GPU in a call that "
+                                   "holds the driver.\n  TRIAX_TIMEOUT (seconds) sets the limit.",
+                                   time_limit_.load())));
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include "core/cuda/runtime/context.h"
 #include "core/error.h"
+#include "core/scoped.h"
 #include "parallel/comm/call.h"
 #include "parallel/comm/gpu/call_log.h"
 #include "parallel/comm/group.h"
@@ -25,26 +26,20 @@ namespace triax::parallel {
 /// memory did not suffice, else 70.
 Error nccl_error(ncclResult_t result, const char* call, ncclComm_t comm);
 
-/// A communicator of NCCL, with the stream that its transfers run on, of high priority. Used by its
-/// rank's thread and by the one that watches.
-class NcclHandle {
+/// A communicator of NCCL that never blocks, with the stream that its transfers run on, of high
+/// priority. Used by its rank's thread and by the one that watches, who may abort it at any time.
+class NcclHandle : Immovable {
  public:
-  /// How NCCL makes a call that queues transfers. `beside`: in a thread of its own, which costs
-  /// tens of microseconds, so that the watching thread may abort the communicator at any time.
-  /// `here`: in the calling thread, where the process ends with a lost rank.
-  enum class Calls { here, beside };
-
   /// Joins as rank `group.rank` of those that have this `id`, on the current GPU. Collective.
   /// Throws Error 72 if they have not found each other after TRIAX_START_TIMEOUT.
   NcclHandle(Group group, const ncclUniqueId& id);
   /// Splits `parent`: joins those with the same color, which is NCCL_SPLIT_NOCOLOR for a group of
   /// one. Collective.
-  NcclHandle(Group group, NcclHandle& parent, int color, Calls calls);
+  NcclHandle(Group group, NcclHandle& parent, int color);
   ~NcclHandle() { close(); }
-  NcclHandle(const NcclHandle&) = delete;
-  NcclHandle& operator=(const NcclHandle&) = delete;
 
-  const Group& group() const { return group_; }
+  const Group& group() const { return *group_; }
+  const std::shared_ptr<LoggedGroup>& logged() const { return group_; }
   cudaStream_t stream() const { return stream_.get(); }
 
   /// Queues NCCL operations of `call` on `stream()`. At the first call NCCL connects the ranks,
@@ -62,7 +57,8 @@ class NcclHandle {
  private:
   void start(const char* what, double time_limit, const std::function<ncclResult_t()>& call);
   void settle(ncclResult_t result, const char* what, double time_limit);
-  Group group_;
+  std::shared_ptr<LoggedGroup> group_;
+  int splits_ = 0;
   std::shared_ptr<CUstream_st> stream_;
   std::mutex mutex_;
   ncclComm_t comm_ = nullptr;
@@ -73,23 +69,20 @@ class NcclHandle {
 /// waits for ever, and reports errors only if asked. The first transfer that fails, or that makes
 /// no progress for its group's time limit after it was started and the one before it on its
 /// communicator was over, ends them all. A second thread, which calls nothing of CUDA, sees that
-/// the first has stood in such a call for as long, since CUDA's driver has locks that another
-/// thread may hold, or the rank's in one of NCCL, which waits for peers where it connects them.
+/// the first has stood in such a call for as long: CUDA's driver has locks that another thread may
+/// hold. It also writes this rank's calls when another asks for them.
 class NcclWatchdog {
  public:
-  /// `device`: the GPU of the transfers. `lost`: see NcclOptions. `job`: alike on all ranks.
-  NcclWatchdog(int device, std::function<void(const Error&)> lost, const std::string& job,
-               const Group& world);
+  /// `device`: the GPU of the transfers. `lost`: see NcclOptions.
+  NcclWatchdog(int device, std::function<void(const Error&)> lost, std::shared_ptr<CallLog> log);
 
   /// Adds a communicator that is aborted with the others.
   void add(std::weak_ptr<NcclHandle> comm);
-  /// Runs a call of `comm` on the rank's thread.
-  void run(NcclHandle& comm, const char* what, const std::function<ncclResult_t(ncclComm_t)>& call);
   /// Watches `call`, the `number`th on `comm` (from 1), which is over when `done` is reached.
   void watch(const Call& call, int64_t number, std::shared_ptr<NcclHandle> comm,
              std::shared_ptr<cuda::Event> done);
   /// Returns the calls of this rank.
-  CallLog& log() { return log_; }
+  CallLog& log() { return *log_; }
   /// Throws the error that ended all transfers, if there was one.
   void check() const;
   /// Aborts all communicators if one has a transfer in flight, for an exception that unwinds: it
@@ -106,27 +99,23 @@ class NcclWatchdog {
   };
   void run(int device, const std::stop_token& over);
   void look(InFlight& f);
-  void answer_others();
   void retire(std::deque<InFlight>& queue);
-  void end(const Error& error, std::unique_lock<std::mutex>& lock);
+  void end(Error error, std::unique_lock<std::mutex>& lock);
   void abort_all(std::unique_lock<std::mutex>& lock) noexcept;
   void report_silence(const std::stop_token& over);
 
   std::function<void(const Error&)> lost_;
-  CallLog log_;
-  double answered_ = 0;  // on the clock
+  std::shared_ptr<CallLog> log_;
   mutable std::mutex mutex_;
   WaitClock clock_;
   std::condition_variable_any changed_;
   std::vector<std::deque<InFlight>> queues_;  // one for each communicator with something in flight
   std::vector<std::weak_ptr<NcclHandle>> comms_;
   std::unique_ptr<Error> error_;
-  std::atomic<bool> ended_ = false;
-  // Numbers of the question to the GPU, or of the call of NCCL, that has no answer; 0: there is
-  // none.
-  std::atomic<int64_t> asked_ = 0, called_ = 0;
-  int64_t questions_ = 0, calls_ = 0;
-  std::atomic<double> time_limit_ = 0;
+  std::shared_ptr<const LoggedGroup> stuck_in_;
+  std::atomic<bool> ended_ = false, ending_ = false;
+  // Since when the GPU has been asked without an answer, on the clock; 0: it is not asked.
+  std::atomic<double> asked_ = 0, time_limit_ = 0;
   std::jthread thread_, second_;
 };
 

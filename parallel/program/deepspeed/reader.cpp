@@ -28,20 +28,24 @@ std::string strict_json(std::string_view text) {
       end = std::min(text.find('\n', at), text.size());
     } else if (rest.starts_with("/*")) {
       end = std::min(text.find("*/", at + 2), text.size() - 2) + 2;
-      json += std::string(size_t(std::ranges::count(text.substr(at, end - at), '\n')), '\n');
+      json += ' ' + std::string(size_t(std::ranges::count(text.substr(at, end - at), '\n')), '\n');
     } else if (rest[0] == '"') {
       while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
       end = std::min(end + 1, text.size());
       json += text.substr(at, end - at);
-    } else {
+    } else if (word > 0) {
       size_t next = std::min(text.find_first_not_of(blanks, end), text.size() - 1);
-      bool key = word > 0 && text[next] == ':', closes = rest[0] == '}' || rest[0] == ']';
-      size_t last = json.find_last_not_of(blanks);
-      if (closes && last != json.npos && json[last] == ',') json[last] = ' ';
-      json +=
-          key ? fmt::format("\"{}\"", rest.substr(0, word)) : std::string(rest.substr(0, end - at));
+      const char* quote = text[next] == ':' ? "\"" : "";
+      json += fmt::format("{}{}{}", quote, rest.substr(0, word), quote);
+    } else {
+      size_t last = rest[0] == '}' || rest[0] == ']' ? json.find_last_not_of(blanks) : json.npos;
+      if (last != json.npos && json[last] == ',') json[last] = ' ';
+      json += rest[0];
     }
   }
+  size_t first = std::min(json.find_first_not_of(blanks), json.size());
+  std::rotate(json.begin(), json.begin() + ptrdiff_t(first),
+              json.begin() + ptrdiff_t(std::min(first + 1, json.size())));  // it begins with {
   return json;
 }
 

@@ -73,8 +73,22 @@ TEST(PiecesTest, GiveWhatWholeProductsGive) {
 TEST(PiecesTest, AreAsManyAsDivideTheRows) {
   Pieces four{.shares = 2, .count = 4};
   EXPECT_EQ(four.of(16).count, 4);
-  EXPECT_EQ(four.of(6).count, 2);
+  EXPECT_EQ(four.of(6).count, 3);
   EXPECT_EQ(four.of(7).count, 1);
+}
+
+// A product behind a GELU applies its slope, if rows are not cut.
+TEST(PiecesTest, OnePieceIsTheProductItself) {
+  run_ranks(2, [](Communicator& comm) {
+    for (bool sequence : {false, true}) {
+      RowLinear down(4 * comm.size(), 6, TensorParallel(comm, {.sequence = sequence}));
+      down.materialize(cpu, f32, 1);
+      Tensor h = filled({rows, 4}, 1, f32);
+      require_grad(h);
+      Tensor y = down(gelu(h));
+      EXPECT_EQ(y.meta()->node->inputs[0]->name, std::string("gelu_linear"));
+    }
+  });
 }
 
 // -- Beside each other, on a clock.
@@ -94,10 +108,11 @@ Tensor slow_product(const Tensor& x, const Tensor& weight, const Seconds& all) {
     sleep(all.input);
     return Tensors{dy};
   };
-  return record("slow", clone(x.detach()), {x}, rule, {weight}, [=](const Tensor&, autograd::Into&) {
-    sleep(all.weight);
-    return Tensors{full({1}, 1, f32, cpu)};
-  });
+  return record("slow", clone(x.detach()), {x}, rule, {weight},
+                [=](const Tensor&, autograd::Into&) {
+                  sleep(all.weight);
+                  return Tensors{full({1}, 1, f32, cpu)};
+                });
 }
 
 /// The seconds of forward and of backward through one way in, the slower rank's.

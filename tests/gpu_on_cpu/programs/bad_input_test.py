@@ -9,7 +9,7 @@ import re
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "examples/programs"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples/programs"))
 from minigpt_program import MODEL, Run, mpirun, some_text, wait_until, words  # noqa: E402
 
 minigpt, launcher = sys.argv[1], sys.argv[2]

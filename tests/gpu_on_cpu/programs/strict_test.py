@@ -16,7 +16,7 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "examples/programs"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples/programs"))
 from minigpt_program import Run, mpirun, some_text, words  # noqa: E402
 
 minigpt, launcher, *wanted = sys.argv[1:]

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "examples/programs"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples/programs"))
 from minigpt_program import RANKS_SHARING_CORES, Run, kill, mpirun, some_text, wait_until, words  # noqa: E402
 
 minigpt, launcher = sys.argv[1], sys.argv[2]

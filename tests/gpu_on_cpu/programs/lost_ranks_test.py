@@ -12,12 +12,12 @@ import subprocess
 import sys
 import time
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "examples/programs"))
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "examples/programs"))
 from minigpt_program import (RANKS_SHARING_CORES, Run, assert_no_leftovers, kill, other_tensors, ranks_of, run_each,  # noqa: E402
                              wait_until, words)
 
 minigpt, wanted = os.path.abspath(sys.argv[1]), sys.argv[3:]
-LAUNCH = pathlib.Path(__file__).resolve().parents[2] / "scripts/launch.sh"
+LAUNCH = pathlib.Path(__file__).resolve().parents[3] / "scripts/launch.sh"
 seconds = float(os.environ.get("TRIAX_SECONDS", "5"))
 STEPS, SAVE_EVERY = 16, 4
 MODEL = dict(layers=4, heads=2, width=16, context=8, dropout=0.1, micro_batch=1, global_batch=6, warmup=2, val_fraction=0,
