@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 
 #include "core/gpus.h"
 #include "examples/minigpt/config.h"
@@ -12,6 +13,7 @@
 #include "parallel/train/model/feed.h"
 #include "parallel/train/step/step.h"
 #include "tests/gpu_on_cpu/libraries/blas.h"
+#include "tests/gpu_on_cpu/libraries/nccl.h"
 #include "tests/gpu_on_cpu/runtime.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
@@ -147,6 +149,27 @@ TEST(TrainOnGpu, RanksWithGpusOfTheirOwn) {
         Share{.tp = 2, .sequence = true}, Share{.pp = 2}, Share{.dp = 2, .tp = 2, .zero = 2}}) {
     SCOPED_TRACE(fmt::format("dp {} pp {} tp {} zero {}", mesh.dp, mesh.pp, mesh.tp, mesh.zero));
     expect_equal(train(config(mesh), own_gpu, GpuTransport::nccl), on_one_cpu(), 1e-6);
+  }
+}
+
+// Two launches for a bucket in a step: its gradient is summed, with ZeRO 2 in each micro-batch, and
+// its weights are gathered.
+TEST(TrainOnGpu, ABucketIsTwoLaunches) {
+  for (int zero : {1, 2}) {
+    Job c = config({.dp = 2, .zero = zero});
+    gpu_on_cpu::nccl::behave({});
+    train(c, own_gpu, GpuTransport::nccl);
+    std::map<std::string, int64_t> count;
+    for (auto& call : gpu_on_cpu::nccl::calls())
+      if (call.world_rank == 0 && call.comm.starts_with("dp")) ++count[call.function];
+    int64_t gathers = count["all_gather"], micros = zero == 2 ? c.step.accumulation() : 1;
+    EXPECT_GT(gathers, 0);
+    EXPECT_EQ(gathers % steps, 0);
+    EXPECT_EQ(count["reduce_scatter"], micros * gathers);
+    for (auto& [function, calls] : count)
+      EXPECT_TRUE(function == "all_gather" || function == "reduce_scatter" ||
+                  function == "finalize")
+          << calls << " " << function;
   }
 }
 

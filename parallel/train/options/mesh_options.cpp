@@ -76,9 +76,6 @@ Settings way_settings(StepOptions& s) {
       .add("sequence-parallel", "",
            "shard the rows outside of split layers over tp (sequence parallelism)",
            &s.sequence_parallel)
-      .add("tp-pieces", "N",
-           "pieces of a split layer's rows: over tp one is sent while the next is computed",
-           &s.tp_pieces, {.range = {1, 64}})
       .add("zero|zero-stage", "0|1|2|3",
            "ZeRO stage: what dp shards; 1 optimizer state, 2 gradients too, 3 weights too",
            choice(s.zero, {{"0", Zero::off},
@@ -112,6 +109,9 @@ Settings mesh_settings(StepOptions& s) {
            "with --bitwise: slices in which split layers are summed, on any mesh whose tp divides "
            "N",
            &s.tp_slices, {.range = {1, Slices::most}, .on_resume = OnResume::ask})
+      .add("tp-pieces", "N",
+           "pieces of a split layer's rows: over tp one is sent while the next is computed",
+           &s.tp_pieces, {.range = {1, 64}})
       .add("placement", "N,N,..",
            "layers (all, or those between first and last) on each stage and chunk", &s.placement,
            {.shown = "balanced by cost", .derived = true});
