@@ -35,7 +35,7 @@ Call call_of(Call::Kind kind, int64_t numel, int line, int peer = -1) {
   return {.kind = kind, .dtype = f32, .peer = peer, .numel = numel, .place = {"model.cpp", line}};
 }
 
-/// What the first of some ranks finds; each notes its own calls, and the others answer.
+/// Returns what the first of some ranks finds; each notes its own calls, and the others answer.
 Error found(const std::string& job, std::vector<std::vector<Call>> of_ranks) {
   int ranks = int(of_ranks.size());
   std::vector<std::shared_ptr<CallLog>> logs;

@@ -123,7 +123,7 @@ struct CUevent_st {
 struct CUstream_st {
   explicit CUstream_st(int on);
   ~CUstream_st();
-  /// What work is: it may touch memory, waits for another stream, is an event that others wait
+  /// Says what work is: it may touch memory, waits for another stream, is an event that others wait
   /// for, or only tells the host how far the stream is.
   enum class Kind { touches, waits, marks, tells };
   void push(std::function<void()> work, Kind kind = Kind::touches);

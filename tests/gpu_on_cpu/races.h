@@ -11,7 +11,7 @@ namespace triax::gpu_on_cpu {
 /// How many operations of each stream, by its number, are known to be over.
 using Clock = std::vector<int64_t>;
 
-/// What an operation does to memory; null and memory of the host are left out.
+/// Says what an operation does to memory; null and memory of the host are left out.
 struct Access {
   const void* data;
   size_t bytes;

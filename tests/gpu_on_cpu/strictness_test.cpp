@@ -189,7 +189,7 @@ TEST(StrictGpuDeathTest, WithOneConnectionStreamsShareAQueue) {
   });
 }
 
-/// What another stream reads of a block that is freed before it comes to it, or behind it.
+/// Returns what another stream reads of a block that is freed before it comes to it, or behind it.
 float read_on_another_stream(bool too_early) {
   Tensor x = full({64}, 1, f32, gpu), y = zeros({64}, f32, gpu);
   (void)x.to_host<float>();

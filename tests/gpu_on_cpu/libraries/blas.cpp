@@ -68,7 +68,7 @@ bool fits(const Algorithm& algo, const void* const (&address)[4], void* workspac
          (workspace && bytes >= algo.workspace && uintptr_t(workspace) % 256 == 0);
 }
 
-/// Of a matrix, or a batch of them, as it lies in memory.
+/// Returns the bytes that a matrix, or a batch of them, spans in memory.
 size_t extent(const Layout& x) {
   int64_t last = (x.batches - 1) * x.step + int64_t(x.cols - 1) * x.ld + int64_t(x.rows);
   return size_t(last) * bytes_of(x.type);
