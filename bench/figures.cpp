@@ -27,10 +27,11 @@ using json = nlohmann::ordered_json;
 
 /// `ranks`: the [dp, pp, tp] of each.
 json mesh_figures(const MeshShape& s) {
+  check_input(s.cp == 1, Exit::config, "mesh `{}x{}x{}x{}`; expected dp x pp x tp", s.dp, s.pp,
+              s.cp, s.tp);
   json ranks = json::array();
   for (int rank = 0; rank < s.size(); ++rank) {
-    auto at = point_of(s, rank);
-    ranks.push_back({at.dp, at.pp, at.tp});
+    ranks.push_back({s.place(rank, {"dp"}), s.place(rank, {"pp"}), s.place(rank, {"tp"})});
   }
   return {{"dp", s.dp}, {"pp", s.pp}, {"tp", s.tp}, {"ranks", ranks}};
 }

@@ -2,7 +2,7 @@
 #include <utility>
 #include <vector>
 
-#include "autograd/ops.h"
+#include "nn/rows.h"
 
 namespace triax::nn {
 
@@ -28,11 +28,13 @@ struct Batch {
   Tensor target;      ///< dim 0 counts samples; undefined: the model returns its prediction
   int64_t first = 0;  ///< serial number of sample 0 since the start of training, or evaluation
   const Replicas* replicas = nullptr;  ///< null: this rank has all samples
+  const RowRanks* rows = nullptr;      ///< null: this rank has all rows of its samples
   KeyValueCache* cache = nullptr;      ///< of the sequence that is decoded; null: no past tokens
   Tensors extra = {};  ///< further inputs, such as a second sequence; dim 0 counts samples
   /// The loss that the samples ask of a last layer that makes a cross-entropy: `ignore` and
   /// `smoothing`. In training `seed` is the dL/dy that backward starts from.
   CrossEntropyOptions loss = {};
+  int64_t row_parts = 1;  ///< bitwise: equal parts of a sample's rows, each with a loss of its own
 };
 
 /// Returns `batch` with f(x) for each x that holds samples: input, target, extra, where defined.
@@ -67,10 +69,20 @@ inline Batch to(const Batch& batch, Device device, DType dtype) {
   });
 }
 
-/// Returns the serial number of the first of a rank's rows, where a sample has `rows_each` rows and
-/// the rank's first row is `first_row` of its micro-batch: the key of dropout.
-inline int64_t serial_of_row(const Batch& batch, int64_t rows_each, int64_t first_row = 0) {
-  return batch.first == evaluation ? evaluation : batch.first * rows_each + first_row;
+/// Returns the rows of a whole sample of which this rank has `mine`.
+inline int64_t whole_rows(const Batch& batch, int64_t mine) {
+  return batch.rows ? mine * batch.rows->count() : mine;
+}
+
+/// Returns where those lie in it.
+inline std::vector<Span> spans(const Batch& batch, int64_t mine) {
+  return batch.rows ? batch.rows->spans(mine) : std::vector<Span>{{0, mine}};
+}
+
+/// Returns the serial number of row `row` of a micro-batch whose samples have `rows_each` rows over
+/// all ranks: the key of dropout.
+inline int64_t serial_of_row(const Batch& batch, int64_t rows_each, int64_t row = 0) {
+  return batch.first == evaluation ? evaluation : batch.first * rows_each + row;
 }
 
 }  // namespace triax::nn

@@ -40,4 +40,24 @@ void KeyValueCache::truncate(int64_t tokens) {
   tokens_ = tokens;
 }
 
+Tensor attend(const Module& layer, const Batch& batch, const Qkv& in, const AttendOptions& o) {
+  if (batch.cache) {
+    check(o.causal && o.window == 0,
+          "attend: a key-value cache with a window, or keys that come "
+          "later; expected neither");
+    return batch.cache->attend(layer, in.q, in.k, in.v);
+  }
+  AttentionShape shape{.time = batch.input.size(1), .causal = o.causal, .window = o.window};
+  if (batch.rows) return batch.rows->attend(in, shape, o.mask);
+  return attention(in.q, in.k, in.v, shape, o.mask);
+}
+
+Tensor attend(const Module& layer, const Batch& batch, const Tensor& qkv, const AttendOptions& o) {
+  if (!batch.cache && !batch.rows)
+    return attention(qkv, {.time = batch.input.size(1), .causal = o.causal, .window = o.window},
+                     o.mask);
+  auto parts = split(qkv, 2, {qkv.size(2) - 2, 1, 1});
+  return attend(layer, batch, {parts[0], parts[1], parts[2]}, o);
+}
+
 }  // namespace triax::nn

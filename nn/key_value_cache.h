@@ -47,6 +47,22 @@ inline int64_t first_position(const Batch& batch) {
   return batch.cache ? batch.cache->tokens() : 0;
 }
 
+/// What attend() may see and drop.
+struct AttendOptions {
+  bool causal = true;
+  int64_t window = 0;      ///< AttentionShape::window
+  random::Mask mask = {};  ///< RowRanks::attend
+};
+
+/// Returns the attention of a batch's tokens over all that they may see: keys of the same sample,
+/// here and on other ranks, or those past. in.q [tokens, kv_heads, group, head_dim], in.k and in.v
+/// [tokens, kv_heads, 1, head_dim]; `layer` tells layers apart.
+Tensor attend(const Module& layer, const Batch& batch, const Qkv& in, const AttendOptions& o = {});
+/// Returns that of a projection [tokens, kv_heads, group + 2, head_dim]. Its gradient is one
+/// tensor.
+Tensor attend(const Module& layer, const Batch& batch, const Tensor& qkv,
+              const AttendOptions& o = {});
+
 /// Returns the rows [tokens, width] for which a last layer makes predictions: all or, while
 /// decoding, the last one.
 inline Tensor predicted_rows(const Tensor& x, const Batch& batch) {

@@ -4,7 +4,7 @@
 #include <numbers>
 #include <vector>
 
-#include "autograd/ops.h"
+#include "nn/key_value_cache.h"
 
 namespace triax::nn {
 
@@ -43,6 +43,15 @@ class RotaryEmbedding {
   Tensor operator()(const Tensor& x, int64_t time, int64_t first = 0) const {
     if (!table_.defined() || table_.device() != x.device()) table_ = table(x.device());
     return rotary(x, first > 0 ? table_.narrow(0, first, time) : table_, {time, options_.pairs});
+  }
+  /// Returns x of a batch's tokens, turned by their positions.
+  Tensor operator()(const Tensor& x, const Batch& batch) const {
+    int64_t time = batch.input.size(1);
+    if (!batch.rows) return (*this)(x, time, first_position(batch));
+    if (!table_.defined() || table_.device() != x.device()) table_ = table(x.device());
+    Tensors parts;
+    for (const Span& s : spans(batch, time)) parts.push_back(table_.narrow(0, s.first, s.count));
+    return rotary(x, concat(parts, 0), {time, options_.pairs});
   }
 
  private:

@@ -1,7 +1,7 @@
 #include "parallel/mesh.h"
 
 #include <algorithm>
-#include <vector>
+#include <array>
 
 #include "core/check.h"
 
@@ -10,16 +10,60 @@ namespace {
 
 using Fits = std::function<bool(const MeshShape&)>;
 
+/// An axis that meshes have, and whether texts name it where it has one rank.
+struct Known {
+  const char* name;
+  Cuts cuts;
+  int MeshShape::*size;
+  bool always = true;
+};
+constexpr auto known = std::to_array<Known>({{"pp", Cuts::layers, &MeshShape::pp},
+                                             {"dp", Cuts::samples, &MeshShape::dp},
+                                             {"cp", Cuts::rows, &MeshShape::cp, false},
+                                             {"tp", Cuts::features, &MeshShape::tp}});
+
+/// Returns the axes that texts about `s` name, in their order: the samples first.
+std::vector<Known> named(const MeshShape& s) {
+  std::vector<Known> axes(known.begin(), known.end());
+  std::swap(axes[0], axes[1]);
+  std::erase_if(axes, [&](auto& k) { return !k.always && s.*k.size == 1; });
+  return axes;
+}
+
+/// Returns `form` of name and size of each of those.
+std::string listed(const MeshShape& s, const char* form, const char* between) {
+  std::vector<std::string> parts;
+  for (auto& k : named(s)) parts.push_back(fmt::format(fmt::runtime(form), k.name, s.*k.size));
+  return join(parts, between);
+}
+
+/// Appends the shapes with `ranks` ranks on the first `axes` of those: the first takes what is
+/// left.
+void append_shapes(MeshShape s, const std::vector<Known>& axes, int ranks,
+                   std::vector<MeshShape>& to) {
+  int MeshShape::*last = axes.back().size;
+  if (axes.size() == 1) {
+    s.*last = ranks;
+    to.push_back(s);
+    return;
+  }
+  std::vector<Known> others(axes.begin(), axes.end() - 1);
+  for (s.*last = 1; s.*last <= ranks; ++(s.*last))
+    if (ranks % (s.*last) == 0) append_shapes(s, others, ranks / (s.*last), to);
+}
+
 /// Returns up to three shapes with `ranks` ranks, those that keep most of `wanted` first.
 std::vector<MeshShape> shapes_like(const MeshShape& wanted, int ranks, const Fits& fits) {
   std::vector<MeshShape> shapes;
-  for (int tp = 1; tp <= ranks; ++tp)
-    for (int pp = 1; pp * tp <= ranks; ++pp)
-      if (ranks % (pp * tp) == 0) shapes.push_back({ranks / (pp * tp), pp, tp});
+  auto axes = named(wanted);
+  append_shapes({}, axes, ranks, shapes);
   if (fits) std::erase_if(shapes, [&](const MeshShape& s) { return !fits(s); });
   auto kept = [&](const MeshShape& s) {
-    return 4 * (s.tp == wanted.tp) + 4 * (s.pp == wanted.pp) + 4 * (s.dp == wanted.dp) +
-           2 * (wanted.tp % s.tp == 0) + 2 * (wanted.pp % s.pp == 0);
+    int points = 0;
+    for (auto& k : axes)
+      points += 4 * (s.*k.size == wanted.*k.size) +
+                2 * (k.cuts != Cuts::samples && wanted.*k.size % (s.*k.size) == 0);
+    return points;
   };
   std::stable_sort(shapes.begin(), shapes.end(),
                    [&](auto& a, auto& b) { return kept(a) > kept(b); });
@@ -27,76 +71,123 @@ std::vector<MeshShape> shapes_like(const MeshShape& wanted, int ranks, const Fit
   return shapes;
 }
 
-/// Returns `{0, 1} {2, 3}`: the ranks grouped by `color`, in order.
-template <class Color> std::string groups(const MeshShape& shape, Color color) {
+/// Returns `{0, 1} {2, 3}`: the ranks grouped along these axes, in order.
+std::string groups(const MeshShape& s, const AxisSet& along) {
   constexpr size_t most = 8;
-  std::vector<std::vector<int>> members(static_cast<size_t>(shape.size()));
-  for (int r = 0; r < shape.size(); ++r) members[size_t(color(point_of(shape, r)))].push_back(r);
-  std::erase_if(members, [](auto& m) { return m.empty(); });
+  AxisSet others = s.others(along);
+  std::map<int, std::vector<int>> members;
+  for (int r = 0; r < s.size(); ++r) members[s.place(r, others)].push_back(r);
   std::string text;
-  for (size_t g = 0; g < std::min(most, members.size()); ++g)
-    text += fmt::format(" {{{}}}", join(members[g], ", "));
+  for (auto& [group, ranks] : members)
+    if (size_t(group) < most) text += fmt::format(" {{{}}}", join(ranks, ", "));
   if (members.size() > most) text += fmt::format(" and {} more", members.size() - most);
   return text;
 }
 
-using At = const MeshPoint&;
-
-int dp_color(const MeshShape& s, At at) { return at.pp * s.tp + at.tp; }
-int pp_color(const MeshShape& s, At at) { return at.dp * s.tp + at.tp; }
-int tp_color(const MeshShape& s, At at) { return at.pp * s.dp + at.dp; }
-
 }  // namespace
 
-int rank_of(const MeshShape& s, const MeshPoint& at) {
-  return (at.pp * s.dp + at.dp) * s.tp + at.tp;
-}
-MeshPoint point_of(const MeshShape& s, int rank) {
-  return {.dp = rank / s.tp % s.dp, .pp = rank / (s.tp * s.dp), .tp = rank % s.tp};
+std::vector<Axis> MeshShape::axes() const {
+  std::vector<Axis> all;
+  for (auto& k : known) all.push_back({k.name, k.cuts, this->*k.size});
+  return all;
 }
 
+AxisSet MeshShape::others(const AxisSet& these) const {
+  AxisSet rest;
+  for (const Axis& a : axes())
+    if (!these.contains(a.name)) rest.insert(a.name);
+  return rest;
+}
+
+int MeshShape::place(int rank, const AxisSet& along) const {
+  int result = 0, step = 1;
+  auto all = axes();
+  for (auto a = all.rbegin(); a != all.rend(); rank /= a++->size) {
+    if (!along.contains(a->name)) continue;
+    result += rank % a->size * step;
+    step *= a->size;
+  }
+  return result;
+}
+
+int MeshShape::first_rank(std::string_view axis, int place) const {
+  int step = 1;
+  auto all = axes();
+  for (auto a = all.rbegin(); a->name != axis; ++a) step *= a->size;
+  return place * step;
+}
+
+std::string str(const MeshShape& s) { return listed(s, "{} {}", " x "); }
+std::string place_of(const MeshShape& s, int rank) {
+  std::vector<std::string> parts;
+  for (auto& k : named(s)) parts.push_back(fmt::format("{} {}", k.name, s.place(rank, {k.name})));
+  return join(parts, ", ");
+}
+std::string flags(const MeshShape& s) { return listed(s, "--{} {}", " "); }
+
 void check_shape(const MeshShape& s, int ranks, const Fits& fits) {
-  check_input(s.dp > 0 && s.pp > 0 && s.tp > 0, Exit::config,
-              "mesh: dp {}, pp {}, tp {}; each must be at least 1", s.dp, s.pp, s.tp);
-  check_input(double(s.dp) * s.pp * s.tp <= 1 << 20, Exit::config,
-              "mesh: dp {} * pp {} * tp {} are more than a million ranks; {} started", s.dp, s.pp,
-              s.tp, ranks == 1 ? "1 is" : fmt::format("{} are", ranks));
-  int64_t product = int64_t{s.dp} * s.pp * s.tp;
+  double product = 1;
+  bool positive = true;
+  for (const Axis& a : s.axes()) product *= a.size, positive &= a.size > 0;
+  check_input(positive, Exit::config, "mesh: {}; each must be at least 1",
+              listed(s, "{} {}", ", "));
+  check_input(product <= 1 << 20, Exit::config,
+              "mesh: {} are more than a million ranks; {} started", listed(s, "{} {}", " * "),
+              ranks == 1 ? "1 is" : fmt::format("{} are", ranks));
   if (product == ranks) return;
   std::vector<std::string> others;
-  for (const MeshShape& o : shapes_like(s, ranks, fits))
-    others.push_back(fmt::format("--dp {} --pp {} --tp {}", o.dp, o.pp, o.tp));
+  for (const MeshShape& o : shapes_like(s, ranks, fits)) others.push_back(flags(o));
   const char* plural = ranks == 1 ? "" : "s";
   fail(Exit::config,
-       "mesh: dp {} * pp {} * tp {} = {} does not equal the {} rank{} started\n"
+       "mesh: {} = {} does not equal the {} rank{} started\n"
        "  With {} rank{} try: {}\n"
        "  For this mesh: mpirun -np {} with the same command, or --comm threads --ranks {}",
-       s.dp, s.pp, s.tp, product, ranks, plural, ranks, plural, join(others, ", or "), product,
-       product);
+       listed(s, "{} {}", " * "), product, ranks, plural, ranks, plural, join(others, ", or "),
+       product, product);
 }
 
 Mesh::Mesh(Communicator& world, MeshShape s) : world_(world), shape_(s) {
   check_shape(s, world.size());
-  using Seat = Communicator::Seat;
-  auto split = [&](auto seat, const char* name) {
-    return world.split([&](int rank) { return seat(point_of(s, rank)); }, name);
-  };
-  tp_ = split([&](At at) { return Seat{tp_color(s, at), at.tp}; }, "tp");
-  dp_ = split([&](At at) { return Seat{dp_color(s, at), at.dp}; }, "dp");
-  pp_ = split([&](At at) { return Seat{pp_color(s, at), at.pp}; }, "pp");
+  tp_ = &over({"tp"});
+  dp_ = &over({"dp"});
+  pp_ = &over({"pp"});
+  cp_ = &over({"cp"});
+  data_ = s.cp == 1 ? dp_ : &over({"dp", "cp"});
   auto end = [&](int stage) { return stage == 0 || stage == s.pp - 1; };
-  ends_ = pp_->split([&](int stage) { return Seat{end(stage) ? 0 : stage, stage}; }, "ends");
+  ends_ = pp_->split(
+      [&](int stage) {
+        return Communicator::Seat{end(stage) ? 0 : stage, stage};
+      },
+      "ends");
+}
+
+Communicator& Mesh::over(const AxisSet& along) {
+  auto& group = groups_[along];
+  if (group) return *group;
+  std::vector<std::string> names;
+  for (const Axis& a : shape_.axes())
+    if (along.contains(a.name)) names.push_back(a.name);
+  check(names.size() == along.size(), "mesh: a group over {}; expected axes of {}",
+        join(along, ", "), str(shape_));
+  AxisSet others = shape_.others(along);
+  auto seat = [&](int r) {
+    return Communicator::Seat{shape_.place(r, others), shape_.place(r, along)};
+  };
+  group = world_.split(seat, join(names, " x "));
+  return *group;
 }
 
 std::string describe(const MeshShape& s) {
-  std::string text = fmt::format("mesh: dp {} x pp {} x tp {} = {} rank{}\n", s.dp, s.pp, s.tp,
-                                 s.size(), s.size() == 1 ? "" : "s");
-  if (s.tp > 1) text += "  tp   " + groups(s, [&](At at) { return tp_color(s, at); }) + "\n";
-  if (s.dp > 1) text += "  dp   " + groups(s, [&](At at) { return dp_color(s, at); }) + "\n";
-  if (s.pp > 1) text += "  pp   " + groups(s, [&](At at) { return pp_color(s, at); }) + "\n";
-  if (s.dp > 1 && s.pp * s.tp > 1)
-    text += "  model" + groups(s, [&](At at) { return at.dp; }) + "\n";
-  return text;
+  std::string all =
+      fmt::format("mesh: {} = {} rank{}\n", str(s), s.size(), s.size() == 1 ? "" : "s");
+  auto axes = s.axes();
+  auto line = [&](const std::string& what, const AxisSet& along) {
+    all += fmt::format("  {:<5}{}\n", what, groups(s, along));
+  };
+  for (auto a = axes.rbegin(); a != axes.rend(); ++a)
+    if (a->size > 1) line(a->name, {a->name});
+  if (s.dp > 1 && s.size() > s.dp) line("model", s.others({"dp"}));
+  return all;
 }
 
 }  // namespace triax::parallel

@@ -1,31 +1,64 @@
 #pragma once
 #include <functional>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "parallel/comm/communicator.h"
 
 namespace triax::parallel {
 
-/// The number of ranks that share the batch (dp), the layers (pp) and each layer (tp).
+/// What the ranks along an axis have of their own; all else they have alike.
+enum class Cuts {
+  samples,  ///< of a step
+  rows,     ///< of each sample
+  layers,
+  features  ///< of layers that are split
+};
+
+/// An axis of a mesh.
+struct Axis {
+  std::string name;
+  Cuts cuts;
+  int size = 1;
+};
+
+/// Axes, by name.
+using AxisSet = std::set<std::string, std::less<>>;
+
+/// The number of ranks that share the batch (dp), the layers (pp), each layer (tp), and the rows of
+/// each sample (cp).
 struct MeshShape {
-  int dp = 1, pp = 1, tp = 1;
-  int size() const { return dp * pp * tp; }
+  int dp = 1, pp = 1, tp = 1, cp = 1;
   bool operator==(const MeshShape&) const = default;
+
+  /// Returns all axes, outermost first: the ranks of the last, who communicate most, are
+  /// neighbours.
+  std::vector<Axis> axes() const;
+  int size() const { return dp * pp * tp * cp; }
+  /// Returns the number of ranks that hold the same layers and slice, and share samples and rows.
+  int data() const { return dp * cp; }
+  /// Returns the number of ranks of each stage.
+  int stage() const { return dp * tp * cp; }
+  /// Returns the axes that are not in `these`.
+  AxisSet others(const AxisSet& these) const;
+  /// Returns the place of the world's rank among those along `along`, in the order of axes().
+  int place(int rank, const AxisSet& along) const;
+  /// Returns the first rank of the world at that place of the axis.
+  int first_rank(std::string_view axis, int place) const;
 };
 
-/// The place of a rank on the mesh.
-struct MeshPoint {
-  int dp = 0, pp = 0, tp = 0;
-  bool operator==(const MeshPoint&) const = default;
-};
+/// Returns `dp 2 x pp 1 x tp 2`, with those of the other axes that have more than one rank.
+std::string str(const MeshShape& shape);
+/// Returns the rank's place on each of those axes, `dp 1, pp 0, tp 0`.
+std::string place_of(const MeshShape& shape, int rank);
+/// Returns the flags of such a mesh, `--dp 2 --pp 1 --tp 2`, likewise.
+std::string flags(const MeshShape& shape);
 
-/// Returns (pp * DP + dp) * TP + tp: tensor-parallel ranks, who communicate most, are neighbours.
-int rank_of(const MeshShape& shape, const MeshPoint& at);
-MeshPoint point_of(const MeshShape& shape, int rank);
-
-/// The ranks of a world on three axes, with a communicator along each. Groups of one rank cost
-/// nothing, so code never asks whether an axis is used.
+/// The ranks of a world on the axes of a shape, with a communicator along any of them. Groups of
+/// one rank cost nothing, so code never asks whether an axis is used.
 class Mesh {
  public:
   /// Collective. Throws Error 78, naming shapes that fit, unless the shape has as many ranks as the
@@ -34,12 +67,20 @@ class Mesh {
 
   const MeshShape& shape() const { return shape_; }
   Communicator& world() const { return world_; }
-  /// Returns the ranks with the same layers and slice of them, and other data.
+  /// Returns the ranks that differ from this one along these axes alone. Collective over the world
+  /// where a set is asked for first; the constructor has asked for those below.
+  Communicator& over(const AxisSet& along);
+  /// Returns the ranks with the same layers, rows and slice, and other samples.
   Communicator& dp() const { return *dp_; }
   /// Returns the ranks with the same data and slice, and other layers; rank is the stage.
   Communicator& pp() const { return *pp_; }
   /// Returns the ranks with the same data and layers, and another slice.
   Communicator& tp() const { return *tp_; }
+  /// Returns the ranks with the same samples, layers and slice, and other rows.
+  Communicator& cp() const { return *cp_; }
+  /// Returns the ranks with the same layers and slice, and other samples or rows: gradients are
+  /// summed over them.
+  Communicator& data() const { return *data_; }
   /// Returns the first and the last stage of one replica and slice, which share tied parameters: of
   /// size 1 for stages between them, and where there is one stage.
   Communicator& ends() const { return *ends_; }
@@ -47,7 +88,9 @@ class Mesh {
  private:
   Communicator& world_;
   MeshShape shape_;
-  std::unique_ptr<Communicator> dp_, pp_, tp_, ends_;
+  std::map<AxisSet, std::unique_ptr<Communicator>> groups_;
+  Communicator *dp_, *pp_, *tp_, *cp_, *data_;
+  std::unique_ptr<Communicator> ends_;
 };
 
 /// Throws Error 78 unless `shape` has `ranks` ranks, naming up to three shapes that have, those

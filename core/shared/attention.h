@@ -36,14 +36,16 @@ struct Band {
 };
 
 /// softmax(q k^T / sqrt(head_dim)) v over whole sequences of `time` queries and `band.keys` keys.
-/// `mask` drops weights: its rows count query tokens, its columns head * band.keys + key, heads in
-/// q's order.
+/// `mask` drops weights: its rows count query tokens, its columns head * keys_of_mask() + key,
+/// heads in q's order.
 struct Attention {
   Qkv in;
   int64_t time;
   Band band;
   random::Mask mask = {};
+  int64_t mask_keys = 0;  ///< keys of a sequence of which these are some; 0: these are all
 
+  int64_t keys_of_mask() const { return mask_keys > 0 ? mask_keys : band.keys; }
   int64_t sequences() const;
   int64_t kv_heads() const;
   int64_t group() const;  ///< query heads per key-value head

@@ -69,13 +69,10 @@ class LlamaBlock : public triax::nn::Module {
   }
 
   Tensor attend(const Tensor& x, const triax::nn::Batch& batch) const {
-    int64_t tokens = batch.input.size(1), first = triax::nn::first_position(batch);
     auto heads =
         split(view(qkv_(norm1_(x)), {-1, kv_heads_, group_ + 2, head_dim_}), 2, {group_ + 1, 1});
-    auto turned = split(rotary_(heads[0], tokens, first), 2, {group_, 1});  // queries and key
-    if (batch.cache)
-      return out_.onto(x, batch.cache->attend(*this, turned[0], turned[1], heads[1]));
-    return out_.onto(x, attention(turned[0], turned[1], heads[1], {.time = tokens}));
+    auto turned = split(rotary_(heads[0], batch), 2, {group_, 1});  // queries and key
+    return out_.onto(x, triax::nn::attend(*this, batch, {turned[0], turned[1], heads[1]}));
   }
 
   Tensor mlp(const Tensor& x) const {

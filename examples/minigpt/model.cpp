@@ -68,15 +68,15 @@ Tensor Block::run(const Tensor& x, const nn::Batch& batch, Keep keep) const {
 }
 
 Tensor Block::attend(const Tensor& x, const nn::Batch& batch, Keep keep) const {
-  int64_t time = tokens_of(batch);
+  int64_t time = nn::whole_rows(batch, tokens_of(batch));
   auto mask = attention_drop_.mask(nn::serial_of_row(batch, time), tp_.rank() * heads_ * time);
   Tensor qkv = qkv_(norm1_(x));
-  const Shape shape{-1, heads_, 3, head_dim_};  // query, key and value of each head
-  if (batch.cache) {
-    auto in = split(view(qkv, shape), 2, {1, 1, 1});
-    return onto(x, proj_, batch.cache->attend(*this, in[0], in[1], in[2]), drop1_, batch);
-  }
-  auto of = [=](const Tensor& t) { return attention(view(t, shape), {.time = time}, mask); };
+  // Query, key and value of each head. It must not keep targets until backward.
+  auto of = [=, this,
+             seen = nn::Batch{.input = batch.input, .rows = batch.rows, .cache = batch.cache}](
+                const Tensor& t) {
+    return nn::attend(*this, seen, view(t, {-1, heads_, 3, head_dim_}), {.mask = mask});
+  };
   Tensor a = of(qkv), y = onto(x, proj_, a, drop1_, batch);
   return keep == Keep::less ? remake(y, a, [of, kept = qkv.detach()] { return of(kept); }) : y;
 }
@@ -122,8 +122,10 @@ Tensor Gpt::positions(const nn::Batch& batch) const {
       time != tokens_of(batch) || known.device() != batch.input.device()) {
     first = nn::first_position(batch);
     time = tokens_of(batch);
-    std::vector<int32_t> ids(static_cast<size_t>(rows));
-    for (size_t i = 0; i < ids.size(); ++i) ids[i] = int32_t(first + (row + int64_t(i)) % time);
+    std::vector<int32_t> of_sample, ids;
+    for (const nn::Span& s : nn::spans(batch, time))
+      for (int64_t i = 0; i < s.count; ++i) of_sample.push_back(int32_t(first + s.first + i));
+    for (int64_t i = 0; i < rows; ++i) ids.push_back(of_sample[size_t((row + i) % time)]);
     {
       memory::Scope scope(memory::buffers);
       known = empty({rows}, i32, batch.input.device());

@@ -166,6 +166,20 @@ Work Communicator::all_to_all(const Tensor& mine, const Tensor& all, const std::
   return begin({call, mine, all}, double(mine.bytes() - own));
 }
 
+Work Communicator::shift(const Tensor& mine, const Tensor& all, int by, Place place) {
+  Call call = call_on("mine", mine, {.kind = Call::all_to_all, .place = place});
+  check_exchange(all, mine);
+  check(all.numel() == mine.numel() && by > 0 && by < size(),
+        "shift: mine has {} elements, all {}, by {} of {} ranks; expected the same number, by 1 at "
+        "least",
+        mine.numel(), all.numel(), by, size());
+  auto n = size_t(size());
+  auto slices = std::make_shared<std::vector<Slice>>(n * n);
+  for (size_t s = 0; s < n; ++s) (*slices)[s * n + (s + size_t(by)) % n].bytes = mine.bytes();
+  call.slices = std::move(slices);
+  return begin({call, mine, all}, double(mine.bytes()));
+}
+
 /// Tells every rank the slices that all send each other, in rows of `row` bytes.
 std::shared_ptr<const std::vector<Slice>> Communicator::compare_counts(
     const std::vector<int64_t>& to, const std::vector<int64_t>& from, size_t row, Place place) {

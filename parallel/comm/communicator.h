@@ -51,6 +51,8 @@ class Communicator : Immovable {
   /// all have made it; rows sent that are not the rows expected are Error 76 on every rank.
   Work all_to_all(const Tensor& mine, const Tensor& all, const std::vector<int64_t>& to,
                   const std::vector<int64_t>& from, Place place = Place::here());
+  /// all = `mine` of the rank `by` places before, in a circle; `by` from 1 to size - 1.
+  Work shift(const Tensor& mine, const Tensor& all, int by, Place place = Place::here());
   /// Sends x to another rank, or receives it. Operations between two ranks match in the order
   /// posted; a send may finish only when its receive is posted.
   Work send(const Tensor& x, int to, Place place = Place::here());

@@ -18,7 +18,7 @@ DataParallel::DataParallel(nn::Module& model, Communicator& dp, const DataParall
 
 DataParallel::DataParallel(nn::Module& model, std::vector<nn::Layers>& chunks, Mesh& mesh,
                            const DataParallelOptions& options)
-    : model_{.dp = mesh.dp(), .tp = &mesh.tp(), .all = &mesh.world(), .options = options} {
+    : model_{.dp = mesh.data(), .tp = &mesh.tp(), .all = &mesh.world(), .options = options} {
   if (options.ties == DataParallelOptions::Ties::both_ends) model_.ends = &mesh.ends();
   build(model, chunks);
   check_held_once(model_, mesh.pp());

@@ -29,12 +29,12 @@ double factor_of(const Assembled& right, const Assembled& other) {
 /// Returns the likely cause: a factor that is the size of an axis, or one over it, tells it.
 std::string guess(double factor, const MeshShape& mesh) {
   auto near = [&](double x) { return std::abs(factor - x) < 1e-2 * x; };
-  for (int size : {mesh.dp, mesh.tp, mesh.pp}) {
+  for (const Axis& axis : mesh.axes()) {
+    int size = axis.size;
     if (size == 1) continue;
-    std::vector<const char*> axes;
-    if (mesh.dp == size) axes.push_back("dp");
-    if (mesh.tp == size) axes.push_back("tp");
-    if (mesh.pp == size) axes.push_back("pp");
+    std::vector<std::string> axes;
+    for (const Axis& a : mesh.axes())
+      if (a.size == size) axes.push_back(a.name);
     std::string which = join(axes, " or ");
     if (near(double(size)))
       return fmt::format("a factor of {}: summed once too often, or not averaged, over {}", size,

@@ -17,7 +17,7 @@ namespace {
 double roundoff(DType dtype) { return dtype == bf16 ? 0x1p-9 : dtype == f16 ? 0x1p-12 : 0; }
 /// Returns the roundoff of gradients sent between data-parallel ranks.
 double rounded_when_sent(const StepOptions& o) {
-  return o.mesh.dp > 1 ? roundoff(o.reduce_dtype) : 0;
+  return o.mesh.data() > 1 ? roundoff(o.reduce_dtype) : 0;
 }
 
 /// Returns the highest rate of any group.
@@ -97,9 +97,9 @@ void print(const Difference& d) {
 std::string title(const StepOptions& s) {
   const char* names[] = {"", ", recompute selective", ", recompute block",
                          ", recompute block-split"};
-  return fmt::format("dp {} x pp {} x tp {}, ZeRO {}, {}{}{}{}", s.mesh.dp, s.mesh.pp, s.mesh.tp,
-                     int(s.zero), s.schedule, s.sequence_parallel ? ", sequence parallel" : "",
-                     names[int(s.recompute)], s.dtype == f32 ? "" : fmt::format(", {}", s.dtype)) +
+  return fmt::format("{}, ZeRO {}, {}{}{}{}", str(s.mesh), int(s.zero), s.schedule,
+                     s.sequence_parallel ? ", sequence parallel" : "", names[int(s.recompute)],
+                     s.dtype == f32 ? "" : fmt::format(", {}", s.dtype)) +
          (s.reduce_dtype == f32 ? "" : fmt::format(", gradients sent in {}", s.reduce_dtype));
 }
 

@@ -77,7 +77,8 @@ class Watcher {
         one_rank_(
             probe(task.build, batch_like(task, samples_),
                   {.dp = trainer_.options().step.mesh.dp, .dtype = trainer_.options().step.dtype})),
-        inputs_(nn::input_shapes(batch_like(task, samples_))) {}
+        inputs_(nn::input_shapes(
+            rows_of_rank(batch_like(task, samples_), trainer_.options().step.mesh.cp, 0))) {}
 
   void run(const Trace* lead) {
     if (trainer_.first()) name_all();
@@ -122,14 +123,22 @@ class Watcher {
     if (loss || y.rank() == 0 || y.rank() != whole.rank() || whole[0] % samples_ != 0) return;
     for (int d = 0; d < y.rank(); ++d)
       begin[d] = y.size(d) == whole[d] ? 0 : trainer_.update().mesh().tp().rank() * y.size(d);
-    int64_t rows = whole[0] / samples_;  // the rows of a sample
-    begin[0] += rows * (batch.first - (trainer_.done() - 1) * o.global_batch);
+    int64_t rows = whole[0] / samples_;                                // the rows of a sample
+    int64_t first = y.size(0) == whole[0] / o.mesh.cp ? 0 : begin[0];  // of what tp ranks have
+    int64_t sample = batch.first - (trainer_.done() - 1) * o.global_batch, at = 0;
     whole[0] = rows * o.global_batch;
-    check(begin[0] >= 0 && begin[0] < whole[0], "trace: row {} of layer {}; expected 0 to {}",
-          begin[0], name, whole[0] - 1);
+    check(sample >= 0 && sample < o.global_batch, "trace: sample {} of layer {}; expected 0 to {}",
+          sample, name, o.global_batch - 1);
     Tensor held = on_cpu(y);
     std::lock_guard guard(board_.lock);
-    bring_at(now().activations[name], whole, begin, held);
+    for (int64_t i = sample; i < sample + samples_; ++i)
+      for (const nn::Span& s : nn::spans(batch, rows / o.mesh.cp)) {
+        int64_t from = std::max(at, first), to = std::min(at + s.count, first + y.size(0));
+        begin[0] = i * rows + s.first + from - at;
+        if (from < to)
+          bring_at(now().activations[name], whole, begin, held.narrow(0, from - first, to - from));
+        at += s.count;
+      }
   }
 
   void gradients(const Step& s) {

@@ -35,7 +35,7 @@ bool known_state(const StepOptions& o) {
 /// Returns the bytes of weights, gradients and known optimizer state of so many parameters, as
 /// sharded by ZeRO.
 double state_bytes(const StepOptions& o, const Elements& parameters) {
-  auto shared = [&](Zero from) { return o.zero >= from ? double(o.mesh.dp) : 1; };
+  auto shared = [&](Zero from) { return o.zero >= from ? double(o.mesh.data()) : 1; };
   if (o.offload == Offloaded::parameters) return 0;
   double each = 4 / shared(Zero::gradients);  // trained
   if (known_state(o)) each += (o.dtype == f32 ? 8 : 12) / shared(Zero::optimizer);
@@ -50,13 +50,13 @@ class Enumeration {
 
   Candidates run() {
     const MeshShape& m = o_.train.step.mesh;
-    int64_t given = int64_t(std::max(1, m.dp)) * std::max(1, m.pp) * std::max(1, m.tp);
-    int64_t ranks = o_.ranks > 0 ? o_.ranks : given;
+    int64_t ranks = o_.ranks > 0 ? o_.ranks : given_ranks(m);
     for (int tp : choices(m.tp, ranks))
       for (int pp : choices(m.pp, ranks)) {
-        if (m.dp > 0 ? int64_t(m.dp) * pp * tp != ranks : ranks % (int64_t(pp) * tp) != 0) continue;
+        int64_t others = int64_t(pp) * tp * m.cp;
+        if (m.dp > 0 ? m.dp * others != ranks : ranks % others != 0) continue;
         if (m.tp == 0 && tp > 2 * hardware_.per_node) continue;
-        try_mesh({.dp = int(ranks / (int64_t(pp) * tp)), .pp = pp, .tp = tp});
+        try_mesh({.dp = int(ranks / others), .pp = pp, .tp = tp, .cp = m.cp});
       }
     check_input(
         !found_.all.empty(), Exit::config, "{}",
@@ -109,7 +109,7 @@ class Enumeration {
   std::vector<Zero> stages_of_zero(const MeshShape& mesh) const {
     if (is_given("zero") || o_.train.step.zero != Zero::off) return {o_.train.step.zero};
     if (o_.train.step.offload == Offloaded::parameters) return {Zero::parameters};  // needs it
-    if (mesh.dp == 1) return {Zero::off};
+    if (mesh.data() == 1) return {Zero::off};
     return {Zero::off, Zero::optimizer, Zero::gradients, Zero::parameters};
   }
 
@@ -256,6 +256,12 @@ TrainOptions Candidate::options(const TrainOptions& base) const {
   s.mesh = mesh, s.zero = zero, s.sequence_parallel = sequence_parallel;
   s.schedule = schedule, s.chunks = chunks, s.micro_batch = micro_batch, s.recompute = recompute;
   return t;
+}
+
+int64_t given_ranks(const MeshShape& mesh) {
+  int64_t ranks = 1;
+  for (const Axis& a : mesh.axes()) ranks *= std::max(1, a.size);
+  return ranks;
 }
 
 Candidates candidates(const PlanOptions& o, const Hardware& h, StepTimes& times) {

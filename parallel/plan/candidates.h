@@ -32,6 +32,9 @@ struct Candidates {
   std::vector<std::string> refusals;  ///< each once
 };
 
+/// Returns the ranks of a mesh whose open axes, of size 0, have one.
+int64_t given_ranks(const MeshShape& mesh);
+
 /// Returns all that `o` leaves open, fastest first. Left out: tensor parallelism over more than two
 /// nodes; schedules that are idle at least as long as another of as many chunks and keep no fewer
 /// activations, also of those that wait for their weight gradients; micro-batches that are no power

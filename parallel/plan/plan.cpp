@@ -203,10 +203,11 @@ Plans plans(const Task& task, const PlanOptions& given) {
     s.schedules[s.schedule] = schedule_from(file, s.schedule);
   }
   constexpr int64_t limit = 65536;  // of each, so that products of three do not overflow
-  check_input(std::max({int64_t(m.dp), int64_t(m.pp), int64_t(m.tp), o.ranks}) <= limit,
-              Exit::config, "plan: dp={}, pp={}, tp={} on {} ranks; expected {} ranks at most",
-              m.dp, m.pp, m.tp, o.ranks, limit);
-  if (o.ranks == 0) o.ranks = int64_t(std::max(1, m.dp)) * std::max(1, m.pp) * std::max(1, m.tp);
+  check_input(
+      std::max({int64_t(m.dp), int64_t(m.pp), int64_t(m.tp), int64_t(m.cp), o.ranks}) <= limit,
+      Exit::config, "plan: dp={}, pp={}, tp={} on {} ranks; expected {} ranks at most", m.dp, m.pp,
+      m.tp, o.ranks, limit);
+  if (o.ranks == 0) o.ranks = given_ranks(m);
   check_input(o.ranks <= limit, Exit::config,
               "plan: dp={}, pp={}, tp={}, so {} ranks; expected {} at most", m.dp, m.pp, m.tp,
               o.ranks, limit);

@@ -21,7 +21,8 @@ std::string precision(DType dtype) {
 
 /// Returns a note if the global batch rules out the largest possible number of replicas.
 std::string batch_that_limits(const StepOptions& asked, int64_t ranks) {
-  int64_t replicas = ranks / (std::max(1, asked.mesh.pp) * std::max(1, asked.mesh.tp));
+  int64_t replicas =
+      ranks / (std::max(1, asked.mesh.pp) * std::max(1, asked.mesh.tp) * asked.mesh.cp);
   int64_t unit = replicas * std::max<int64_t>(1, asked.micro_batch);
   if (asked.mesh.dp > 0 || replicas == 0 || asked.global_batch % unit == 0) return "";
   return fmt::format(
@@ -172,7 +173,7 @@ std::string train_command(const PlanOptions& o, const Plan& p, const Hardware& h
   std::string text = o.command;
   if (m.size() > 1) text = fmt::format("mpirun -np {} {}", m.size(), text);
   if (!h.on_host()) text += " --device cuda";
-  text += fmt::format(" --dp {} --pp {} --tp {} --zero {}", m.dp, m.pp, m.tp, int(s.zero));
+  text += fmt::format(" {} --zero {}", flags(m), int(s.zero));
   bool told = std::ranges::count(o.given, "schedule") > 0;
   if (m.pp > 1 || told)
     text += fmt::format(" --schedule {} --chunks {}", shell_word(s.schedule), s.chunks);
@@ -226,7 +227,7 @@ std::string advice(const Plan& p) {
   memory::Kind kind = largest(p.fullest());
   constexpr int zero[memory::kinds] = {0, 3, 2, 1};  // the stage that shards it
   std::vector<std::string> cures;
-  if (s.mesh.dp > 1 && int(s.zero) < zero[kind])
+  if (s.mesh.data() > 1 && int(s.zero) < zero[kind])
     cures.push_back(fmt::format("--zero {}", zero[kind]));
   if (kind == memory::optimizer && s.offload == Offloaded::nothing)
     cures.push_back("--offload optimizer");
@@ -257,7 +258,7 @@ void check_against_run(const Task& task, const Plan& p) {
   auto like = batch_like(task, s.micro_batch);
   auto predicted =
       foresee(task.build, like, s);  // on this machine's CPUs, whatever the plan is for
-  for (const Demand& d : predicted) needed += double(d.peak) * double(s.mesh.dp * s.mesh.tp);
+  for (const Demand& d : predicted) needed += double(d.peak) * double(s.mesh.stage());
   check_input(room == 0 || needed < 0.8 * room, Exit::config,
               "check: {} rank{} on this machine need {} of tensors; {} are free\n"
               "  Plan without --check, or check a smaller model or mesh.",
@@ -265,7 +266,7 @@ void check_against_run(const Task& task, const Plan& p) {
   auto found = measure(task.build, like, s);
   fmt::print("\n{:>5}  {:>14} {:>14} {:>8}\n", "stage", "predicted", "measured", "apart");
   for (size_t i = 0; i < found.size(); ++i) {
-    tensors += double(found[i].peak) * double(s.mesh.dp * s.mesh.tp);
+    tensors += double(found[i].peak) * double(s.mesh.stage());
     fmt::print("{:>5}  {:>14} {:>14} {:>7.2f}%\n", i, predicted[i].peak, found[i].peak,
                100 * (double(predicted[i].peak) / double(found[i].peak) - 1));
   }

@@ -32,7 +32,9 @@ nn::Batch on(Device device, const nn::Batch& b) {
 /// Returns the bytes that a rank has sent so far.
 Demand so_far(const Step& step) {
   const Mesh& mesh = step.mesh();
-  Demand d{.tp = mesh.tp().ledger().total(), .dp = mesh.dp().ledger().total()};
+  Demand d{.tp = mesh.tp().ledger().total(),
+           .dp = mesh.data().ledger().total(),
+           .cp = mesh.cp().ledger().total()};
   for (auto* link : step.replica().pipeline().links()) {
     auto line = link->ledger().total();
     d.links.calls += line.calls, d.links.bytes += line.bytes;
@@ -58,6 +60,7 @@ Demand rehearse(const Subject& of, const StepOptions& o, Communicator& world) {
   Demand after = so_far(step), d{.peak = memory::counter()->peak()};
   d.tp = after.tp - before.tp;
   d.dp = middle.dp - before.dp;
+  d.cp = after.cp - before.cp;
   d.links = after.links - before.links;
   for (int k = 0; k < memory::kinds; ++k)
     d.peaks[size_t(k)] = memory::counter()->peak(memory::Kind(k));
@@ -75,7 +78,7 @@ Demand rehearse(const Subject& of, const StepOptions& o, Communicator& world) {
 /// Rehearses a step of so many micro-batches, on the first rank of a stage.
 Demand rehearse_stage(const Subject& of, StepOptions o, int64_t micros, int stage) {
   o.global_batch = micros * o.micro_batch * o.mesh.dp;
-  MetaComm world(o.mesh.size(), rank_of(o.mesh, {.pp = stage}));
+  MetaComm world(o.mesh.size(), o.mesh.first_rank("pp", stage));
   return rehearse(of, o, world);
 }
 
@@ -120,6 +123,7 @@ std::vector<Demand> foresee(const Build& build, const nn::Batch& like, const Ste
     double times = double(micros - more) / o.mesh.pp;
     d.tp = further(d.tp, before.tp, times);
     d.dp = further(d.dp, before.dp, times);
+    d.cp = further(d.cp, before.cp, times);
     d.links = further(d.links, before.links, times);
   }
   return stages;
@@ -129,8 +133,8 @@ std::vector<Demand> measure(const Build& build, const nn::Batch& like, const Ste
   std::vector<Demand> stages(size_t(o.mesh.pp));
   run_ranks(o.mesh.size(), [&](Communicator& world) {
     Demand mine = rehearse(build, like, o, world);
-    auto at = point_of(o.mesh, world.rank());
-    if (at.dp == 0 && at.tp == 0) stages[size_t(at.pp)] = mine;
+    int stage = o.mesh.place(world.rank(), {"pp"});
+    if (world.rank() == o.mesh.first_rank("pp", stage)) stages[size_t(stage)] = mine;
   });
   return stages;
 }
@@ -151,8 +155,8 @@ Preview preview(const Task& task, const TrainOptions& o, const World& world) {
     const Demand& d = stages[s];
     double bytes = double(d.peak + (beside ? d.peaks[memory::offloaded] : 0));
     largest = std::max(largest, bytes);
-    offloaded += double(d.peaks[memory::offloaded] * mesh.dp * mesh.tp);
-    all += bytes * double(mesh.dp * mesh.tp);
+    offloaded += double(d.peaks[memory::offloaded] * mesh.stage());
+    all += bytes * double(mesh.stage());
     text += fmt::format("  stage {}  {} parameters, tensors of a rank at most {}: {}\n", s,
                         d.parameters, show_bytes(double(d.peak)), join(d.layers, " "));
   }

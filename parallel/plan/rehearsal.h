@@ -17,7 +17,7 @@ struct Demand {
   int64_t parameters = 0;  ///< elements of this rank's stage, over all its ranks
   std::vector<std::string> layers = {};
   std::array<int64_t, memory::kinds> peaks{};  ///< of each kind
-  Ledger::Line tp, dp, links;                  ///< of one step; dp up to the gradients
+  Ledger::Line tp, dp, cp, links;              ///< of one step; dp: of gradients, over cp too
 };
 
 /// Runs one Step of `o`, resolved and checked, on batches like `like`. On a world of MetaComm

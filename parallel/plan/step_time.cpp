@@ -71,8 +71,13 @@ StepTimes::StepTimes(const Task& task, const Hardware& hardware,
                      std::shared_ptr<const KernelTimes> kernels)
     : task_(task), hardware_(hardware), kernels_(std::move(kernels)) {}
 
+StepTimes::FactsKey StepTimes::key_of(const StepOptions& o) {
+  return {o.mesh.tp,   o.mesh.cp,     o.cp_form, o.sequence_parallel,
+          o.tp_pieces, o.micro_batch, o.dtype,   o.groups};
+}
+
 const Facts& StepTimes::facts(const StepOptions& o) {
-  FactsKey key{o.mesh.tp, o.sequence_parallel, o.tp_pieces, o.micro_batch, o.dtype, o.groups};
+  FactsKey key = key_of(o);
   auto found = facts_.find(key);
   if (found == facts_.end())
     found =
@@ -82,7 +87,7 @@ const Facts& StepTimes::facts(const StepOptions& o) {
 }
 
 const std::vector<int64_t>& StepTimes::placement(const StepOptions& o) {
-  FactsKey key{o.mesh.tp, o.sequence_parallel, o.tp_pieces, o.micro_batch, o.dtype, o.groups};
+  FactsKey key = key_of(o);
   PipelineShape s = o.pipeline();
   auto& known = placements_[{key, s.stages, s.chunks, s.micros, s.placement, o.placement}];
   if (known.empty()) known = place(facts(o), o);
@@ -166,6 +171,8 @@ std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
         Slot forward = pass(l.forward, l.tp_forward, l.forward_beats, o);
         Slot backward = pass(l.backward, l.tp_backward, l.backward_beats, o);
         slot.compute += forward.compute + backward.compute;
+        forward.tensor += h.seconds(l.cp_forward, o.mesh.cp, o.mesh.tp);
+        backward.tensor += h.seconds(l.cp_backward, o.mesh.cp, o.mesh.tp);
         slot.tensor += forward.tensor + backward.tensor;
         slot.forward += forward.total();
         slot.compute += kernels_->gradients(double(l.parameters.trained), h, o.reduce_dtype);
@@ -191,23 +198,23 @@ double StepTimes::handover(const StepOptions& o) {
   for (const Boundary& b : facts(o).boundaries(placement(o)))
     most = std::max(most, double(b.shape.numel()) * double(size_of(b.dtype)));
   if (!o.sequence_parallel) most /= o.mesh.tp;
-  int64_t stride = int64_t(o.mesh.dp) * o.mesh.tp;
+  int64_t stride = o.mesh.stage();
   if (o.mesh.size() > hardware_.per_node)  // some neighbours are on different nodes
     stride = std::max<int64_t>(stride, hardware_.per_node);
   return 2 * o.chunks * hardware_.message(most, stride);
 }
 
 double StepTimes::over_replicas(const MeshShape& m, int64_t calls, double bytes) const {
-  return hardware_.seconds(ring(calls, bytes, m.dp), m.dp, m.tp);
+  return hardware_.seconds(ring(calls, bytes, m.data()), m.data(), m.tp);
 }
 
 double StepTimes::after_backward(const StepOptions& o, const Slot& s, double hidden) const {
   double trained = double(s.parameters.trained), sent = double(size_of(o.reduce_dtype)), rest = 0;
-  bool overlap = overlaps(o.mesh.dp, o.mesh.tp);
+  bool overlap = overlaps(o.mesh.data(), o.mesh.tp);
   int64_t calls = trained > 0;
   if (overlap)
-    calls =
-        int64_t(std::ceil(trained / double(BucketSizes::on(hardware_.kind(), o.mesh.dp).other)));
+    calls = int64_t(
+        std::ceil(trained / double(BucketSizes::on(hardware_.kind(), o.mesh.data()).other)));
   if (o.zero <= Zero::optimizer)
     rest = over_replicas(o.mesh, calls, (o.zero == Zero::off ? 2 : 1) * sent * trained);
   rest = std::max(0., rest - hidden);
@@ -225,7 +232,7 @@ StepTime StepTimes::operator()(const StepOptions& o) {
   auto all = slots(o);
   double weight = double(size_of(o.dtype)), sent = double(size_of(o.reduce_dtype)),
          hop = handover(o);
-  bool behind = overlaps(o.mesh.dp, o.mesh.tp);
+  bool behind = overlaps(o.mesh.data(), o.mesh.tp);
   StepTime t, each;  // each: of a micro-batch
   double sum = 0, slow = 0;
   auto over_dp = [&](int64_t calls, double bytes) { return over_replicas(o.mesh, calls, bytes); };
@@ -239,7 +246,7 @@ StepTime StepTimes::operator()(const StepOptions& o) {
     if (total + more > slow)
       slow = total + more, each = {.compute = s.compute, .tensor = s.tensor, .data = more};
     sum += total + more;
-    double own = trained / (o.zero == Zero::off ? 1 : o.mesh.dp);
+    double own = trained / (o.zero == Zero::off ? 1 : o.mesh.data());
     t.update = std::max(t.update, own * update_bytes(o.dtype) / (h.bandwidth * h.update));
   }
   double last = 0;
@@ -261,7 +268,7 @@ std::vector<Elements> StepTimes::parameters(const StepOptions& o) {
 
 double StepTimes::model_flop(const StepOptions& o) {
   StepOptions one = o;  // work that tensor-parallel ranks repeat counts once
-  one.mesh.tp = 1, one.sequence_parallel = false;
+  one.mesh.tp = one.mesh.cp = 1, one.sequence_parallel = false;
   double flop = 0;
   for (auto& l : facts(one).layers()) flop += l.forward.products + l.backward.products;
   return flop / double(o.micro_batch) * double(o.global_batch);

@@ -59,15 +59,22 @@ Verb parity_verb(ProgramOptions& p, std::string_view asked) {
 
 MeshShape mesh_of(const std::string& text) {
   MeshShape shape;
-  size_t first = text.find('x'), second = text.find('x', first + 1);
-  bool fine = second != text.npos && parse_number(text.substr(0, first), shape.dp) &&
-              parse_number(text.substr(first + 1, second - first - 1), shape.pp) &&
-              parse_number(text.substr(second + 1), shape.tp);
-  for (int size : {shape.dp, shape.pp, shape.tp}) fine = fine && size >= 1 && size <= 256;
+  std::vector<int*> sizes{&shape.dp, &shape.pp, &shape.cp, &shape.tp};
+  if (std::ranges::count(text, 'x') == 2) sizes.erase(sizes.begin() + 2);
+  size_t at = 0;
+  bool fine = std::ranges::count(text, 'x') + 1 == std::ssize(sizes);
+  double ranks = 1;
+  for (int* size : sizes) {
+    size_t end = std::min(text.find('x', at), text.size());
+    fine = fine && parse_number(text.substr(at, end - at), *size) && *size >= 1 && *size <= 256;
+    ranks *= *size, at = std::min(end + 1, text.size());
+  }
   check_input(fine, Exit::config,
-              "mesh `{}`; expected dp x pp x tp, each from 1 to 256, like 2x2x2", printable(text));
-  check_input(shape.size() <= 4096, Exit::config,
-              "mesh `{}`; expected dp x pp x tp of at most 4096 ranks", printable(text));
+              "mesh `{}`; expected dp x pp x tp or dp x pp x cp x tp, each from 1 to 256, like "
+              "2x2x2",
+              printable(text));
+  check_input(ranks <= 4096, Exit::config, "mesh `{}`; expected dp x pp x tp of at most 4096 ranks",
+              printable(text));
   return shape;
 }
 

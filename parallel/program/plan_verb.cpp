@@ -41,7 +41,8 @@ std::string flags_for_train(const Request& request) {
 /// Refuses defaults that are for small runs where the plan is for more ranks than this machine's.
 void check_needs(const ProgramOptions& p, const PlanOptions& o) {
   const MeshShape& m = o.train.step.mesh;
-  double axes = double(std::max(1, m.dp)) * std::max(1, m.pp) * std::max(1, m.tp);
+  double axes = 1;
+  for (const Axis& a : m.axes()) axes *= std::max(1, a.size);
   double ranks = std::max(double(o.ranks), axes);
   auto here = std::max(double(std::thread::hardware_concurrency()), double(gpu_count()));
   auto has = [&](const std::string& name) { return std::ranges::count(o.given, name) > 0; };

@@ -143,13 +143,10 @@ Recording record(const Task& task, const TrainOptions& o, const ReplayOptions& w
                  const std::string& later) {
   const MeshShape& m = o.step.mesh;
   check_input(what.rank >= 0 && what.rank < m.size(), Exit::config,
-              "replay: rank={} on a mesh of dp {} x pp {} x tp {}; expected 0 to {}", what.rank,
-              m.dp, m.pp, m.tp, m.size() - 1);
+              "replay: rank={} on a mesh of {}; expected 0 to {}", what.rank, str(m), m.size() - 1);
   Recording seen;
-  auto at = point_of(m, what.rank);
-  seen.table.of =
-      fmt::format("step {} of rank {} (dp {}, pp {}, tp {}) of dp {} x pp {} x tp {}, ZeRO {}",
-                  what.step, what.rank, at.dp, at.pp, at.tp, m.dp, m.pp, m.tp, int(o.step.zero));
+  seen.table.of = fmt::format("step {} of rank {} ({}) of {}, ZeRO {}", what.step, what.rank,
+                              place_of(m, what.rank), str(m), int(o.step.zero));
   on_threads(o, [&](World& world) { Player(task, o, world, what, seen).run(world.host(), later); });
   return seen;
 }

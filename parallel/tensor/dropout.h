@@ -11,7 +11,8 @@ class Dropout : public nn::Dropout {
 
   /// True if it drops anything of this batch.
   bool drops(const nn::Batch& batch) const { return mask(batch.first).p > 0; }
-  /// Drops elements of x as outside [rows, width]; a sample has `rows_each` rows over all ranks.
+  /// Drops elements of x as outside [rows, width]; a sample has `rows_each` rows over the ranks
+  /// that split layers (tp).
   Tensor operator()(const Tensor& x, const nn::Batch& batch, int64_t rows_each) const;
 
  private:

@@ -48,14 +48,22 @@ class VocabularyEmbedding : public nn::Module {
     return triax::cross_entropy(std::move(logits), targets, o);
   }
   /// Returns a last layer's result for x as outside [rows, width]: the sum of the cross-entropy
-  /// over all of the batch's targets, as Batch::loss has it, one element; without target the whole
-  /// logits [rows, vocabulary].
+  /// over all of the batch's targets, as Batch::loss has it, one element, or one of each of its
+  /// `row_parts`; without target the whole logits [rows, vocabulary].
   Tensor loss(const Tensor& x, const nn::Batch& batch) const {
     Tensor mine = logits(x);
     if (!batch.target.defined()) return whole(mine);
     CrossEntropyOptions o = batch.loss;
     o.reduction = CrossEntropyOptions::Reduction::sum;
-    return cross_entropy(std::move(mine), batch.target.view({batch.target.numel()}), o);
+    Tensor targets = batch.target.view({batch.target.numel()});
+    if (batch.row_parts == 1) return cross_entropy(std::move(mine), targets, o);
+    int64_t rows = targets.numel() / batch.row_parts;
+    Tensors losses = split(mine, 0, std::vector<int64_t>(size_t(batch.row_parts), rows));
+    for (int64_t i = 0; i < batch.row_parts; ++i) {
+      Tensor part = targets.narrow(0, i * rows, rows);
+      losses[size_t(i)] = view(cross_entropy(losses[size_t(i)], part, o), {1});
+    }
+    return concat(losses, 0);
   }
   /// Returns the logits of all ranks, side by side without padding: [rows, vocabulary]. For
   /// sampling: no gradient passes.

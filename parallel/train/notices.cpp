@@ -44,7 +44,7 @@ std::string without_effect(const TrainOptions& o, int64_t samples) {
   if (s.tp_pieces > 1 && s.mesh.tp == 1)
     text += fmt::format("tp-pieces={}: tp is 1, so nothing is sent\n", s.tp_pieces);
   // Offloaded parameters and a map of places need ZeRO-3 on one rank too.
-  if (s.zero != Zero::off && s.mesh.dp == 1 && s.offload != Offloaded::parameters &&
+  if (s.zero != Zero::off && s.mesh.data() == 1 && s.offload != Offloaded::parameters &&
       s.places.empty())
     text += fmt::format("zero={}: dp is 1, so nothing is sharded\n", int(s.zero));
   if (o.cut_warmup > 0)

@@ -35,7 +35,7 @@ FAULTS = [
 
     Fault("tensor_parallel_ranks_see_other_batches", REPLICA,
           [("device = loss.device(), this](int micro)", "device = loss.device(), tp = tp_.rank(), micros, this](int micro)"),
-           ("nn::to(batches(micro), device,", "nn::to(batches((micro + tp) % micros), device,")],
+           ("nn::to(context_.share(batches(micro)), device,", "nn::to(batches((micro + tp) % micros), device,")],
           [Run("--mesh 1x1x2", "step 1: activation on replicas of embedding")]),
     Fault("gradient_not_averaged_over_dp", REPLICA,
           [("run.seed = seed.loss_scale", "run.seed = double(options_.mesh.dp) * seed.loss_scale")],
@@ -64,7 +64,7 @@ FAULTS = [
             "rows = tp_.rows(batch.input.numel()), row = 0;")],
           [Run(SEQUENCE + " --micro-batch 1", "step 1: activation of embedding")]),
     Fault("dropout_mask_of_the_first_ranks_rows", "parallel/tensor/dropout.cpp",
-          [("dropped(x, tp_.first_row(share))", "dropped(x, 0)")],
+          [("samples == 1 ? tp_.first_row(share)", "samples == 1 ? 0")],
           [Run(SEQUENCE, "step 1: activation of embedding")]),
     Fault("dropout_mask_of_the_first_ranks_heads", MODEL,
           [("serial_of_row(batch, time), tp_.rank() * heads_ * time)", "serial_of_row(batch, time), 0)")],

@@ -2,6 +2,7 @@
 
 import batch_norm
 import comm
+import context
 import data
 import llama
 import minigpt
@@ -18,7 +19,7 @@ TEXT = "".join(chr(ord("a") + (i * i // 3 + i // 5) % 13) for i in range(600))
 
 # Faults of one file stand together, so that few files are compiled again for each.
 FAULTS = (ops.FAULTS + minigpt.FAULTS + recompute.FAULTS + tensor.FAULTS + data.FAULTS
-          + pipeline.FAULTS + training.FAULTS + llama.FAULTS)
+          + pipeline.FAULTS + training.FAULTS + llama.FAULTS + context.FAULTS)
 UNSEEN = (ops.UNSEEN + training.UNSEEN + tensor.UNSEEN + data.UNSEEN + pipeline.UNSEEN
           + batch_norm.UNSEEN + comm.UNSEEN + llama.UNSEEN)
 
@@ -37,6 +38,8 @@ MESHES = [
     "--mesh 2x2x1 --zero 1", "--mesh 2x2x1 --zero 3 --schedule zb-h1", "--mesh 2x1x2 --zero 2",
     "--mesh 2x1x2 --zero 3 --sequence-parallel", "--mesh 1x2x2 --sequence-parallel",
     "--mesh 1x1x2 --tp-pieces 4", "--mesh 2x1x2 --tp-pieces 3 --sequence-parallel --micro-batch 4 --recompute block",
+    "--mesh 1x1x2x1", "--mesh 1x1x4x1 --cp-form gather --micro-batch 1", "--mesh 2x1x2x1 --cp-form heads --zero 3",
+    "--mesh 1x2x2x2 --sequence-parallel", "--mesh 1x1x2x2 --cp-form heads --bitwise --row-parts 4 --tp-slices 2",
     "--mesh 2x2x2", "--mesh 2x2x2 --zero 3 --sequence-parallel",
     "--mesh 2x2x2 --zero 2 --sequence-parallel --layers 4 --schedule zb-interleaved",
     "--mesh 2x2x1 --zero 2 --schedule gpipe --recompute block",

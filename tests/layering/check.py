@@ -60,8 +60,8 @@ INSIDE = {
     "parallel": [
         ["parallel/comm"],
         ["parallel/mesh"],
-        ["parallel/tensor", "parallel/data", "parallel/pipeline", "parallel/checkpoint",
-         "parallel/settings"],
+        ["parallel/tensor", "parallel/context", "parallel/data", "parallel/pipeline",
+         "parallel/checkpoint", "parallel/settings"],
         ["parallel/train"],
         ["parallel/plan", "parallel/parity"],
         ["parallel/program"],

@@ -2,6 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+#include <tuple>
+
 #include "core/error.h"
 #include "parallel/comm/launch/world.h"
 #include "parallel/comm/process.h"
@@ -10,38 +14,79 @@
 namespace triax::parallel {
 namespace {
 
-TEST(Mesh, RankAndPointAreInverse) {
-  MeshShape s{.dp = 2, .pp = 3, .tp = 4};
-  for (int r = 0; r < s.size(); ++r) EXPECT_EQ(rank_of(s, point_of(s, r)), r);
-  EXPECT_EQ(point_of(s, 1), (MeshPoint{.dp = 0, .pp = 0, .tp = 1}));
-  EXPECT_EQ(point_of(s, 4), (MeshPoint{.dp = 1, .pp = 0, .tp = 0}));
-  EXPECT_EQ(point_of(s, 8), (MeshPoint{.dp = 0, .pp = 1, .tp = 0}));
+TEST(Mesh, PlacesCountAlongTheAxesOfASet) {
+  MeshShape s{.dp = 2, .pp = 3, .tp = 4, .cp = 5};
+  std::set<std::tuple<int, int, int, int>> places;
+  for (int r = 0; r < s.size(); ++r) {
+    int dp = s.place(r, {"dp"}), pp = s.place(r, {"pp"}), tp = s.place(r, {"tp"}),
+        cp = s.place(r, {"cp"});
+    places.emplace(dp, pp, tp, cp);
+    EXPECT_EQ(((pp * 2 + dp) * 5 + cp) * 4 + tp, r);
+    EXPECT_EQ(s.place(r, {"dp", "cp"}), dp * 5 + cp);
+    EXPECT_EQ(s.place(r, s.others({"dp", "cp"})), pp * 4 + tp);
+    EXPECT_EQ(s.place(r, {}), 0);
+  }
+  EXPECT_EQ(std::ssize(places), s.size());
+  EXPECT_EQ(s.first_rank("pp", 2), 80);
+  EXPECT_EQ(s.first_rank("tp", 3), 3);
+  EXPECT_EQ(place_of(s, 119), "dp 1, pp 2, cp 4, tp 3");
 }
 
 TEST(Mesh, GroupsJoinTheRightRanks) {
   run_worlds(8, [](World& world) {
     Mesh mesh(world.comm(), {.dp = 2, .pp = 2, .tp = 2});
-    MeshPoint at = point_of(mesh.shape(), world.rank());
-    EXPECT_EQ(mesh.dp().rank(), at.dp);
-    EXPECT_EQ(mesh.pp().rank(), at.pp);
-    EXPECT_EQ(mesh.tp().rank(), at.tp);
+    auto at = [&](int r, const char* axis) { return mesh.shape().place(r, {axis}); };
+    EXPECT_EQ(mesh.dp().rank(), at(world.rank(), "dp"));
+    EXPECT_EQ(mesh.pp().rank(), at(world.rank(), "pp"));
+    EXPECT_EQ(mesh.tp().rank(), at(world.rank(), "tp"));
     auto sum = [](Communicator& c, int value) {
       Tensor x = full({1}, value, i64, cpu);
       c.all_reduce(x).wait();
       return int(x.item());
     };
     int bit = 1 << world.rank();
-    auto expected = [&](auto same) {
+    auto expected = [&](std::vector<const char*> alike) {
       int bits = 0;
-      for (int r = 0; r < 8; ++r) bits |= same(point_of(mesh.shape(), r)) << r;
+      for (int r = 0; r < 8; ++r)
+        bits |= std::ranges::all_of(alike, [&](auto* a) { return at(r, a) == at(world.rank(), a); })
+                << r;
       return bits;
     };
-    using P = MeshPoint;
     EXPECT_EQ(sum(mesh.world(), bit), 255);
-    EXPECT_EQ(sum(mesh.tp(), bit), expected([&](P p) { return p.dp == at.dp && p.pp == at.pp; }));
-    EXPECT_EQ(sum(mesh.dp(), bit), expected([&](P p) { return p.tp == at.tp && p.pp == at.pp; }));
-    EXPECT_EQ(sum(mesh.pp(), bit), expected([&](P p) { return p.tp == at.tp && p.dp == at.dp; }));
+    EXPECT_EQ(sum(mesh.tp(), bit), expected({"dp", "pp"}));
+    EXPECT_EQ(sum(mesh.dp(), bit), expected({"tp", "pp"}));
+    EXPECT_EQ(sum(mesh.pp(), bit), expected({"tp", "dp"}));
+    EXPECT_EQ(sum(mesh.over({"dp", "pp"}), bit), expected({"tp"}));
+    EXPECT_EQ(&mesh.over({"tp"}), &mesh.tp());
+    EXPECT_EQ(&mesh.data(), &mesh.dp()) << "without cp one group does";
+    EXPECT_EQ(mesh.over({"dp", "pp"}).group().name, "pp x dp");
+    EXPECT_EQ(test::error_of(
+                  [&] {
+                    mesh.over({"dp", "xp"});
+                  },
+                  Exit::internal),
+              "mesh: a group over dp, xp; expected axes of dp 2 x pp 2 x tp 2");
   });
+}
+
+TEST(Mesh, GradientsAreSummedOverSamplesAndRows) {
+  run_worlds(8, [](World& world) {
+    Mesh mesh(world.comm(), {.dp = 2, .tp = 2, .cp = 2});
+    Tensor x = full({1}, 1 << world.rank(), i64, cpu);
+    mesh.data().all_reduce(x).wait();
+    EXPECT_EQ(x.item(), world.rank() % 2 == 0 ? 0b01010101 : 0b10101010);
+    EXPECT_EQ(mesh.data().group().name, "dp x cp");
+    EXPECT_EQ(mesh.cp().rank(), world.rank() / 2 % 2);
+    EXPECT_EQ(mesh.data().rank(), world.rank() / 2);
+  });
+}
+
+TEST(Mesh, SuggestsNoAxisThatWasNotAskedFor) {
+  std::string with = test::error_of([] { check_shape({.dp = 2, .cp = 4}, 4); }, Exit::config);
+  EXPECT_EQ(with.substr(0, with.find("\n  For")),
+            "mesh: dp 2 * pp 1 * cp 4 * tp 1 = 8 does not equal the 4 ranks started\n"
+            "  With 4 ranks try: --dp 2 --pp 1 --cp 2 --tp 1, or --dp 1 --pp 1 --cp 4 --tp 1, or "
+            "--dp 4 --pp 1 --tp 1");
 }
 
 TEST(Mesh, RefusesAnotherNumberOfRanks) {
@@ -64,6 +109,11 @@ TEST(Mesh, DescribesItsGroups) {
             "  dp    {0, 2} {1, 3} {4, 6} {5, 7}\n"
             "  pp    {0, 4} {1, 5} {2, 6} {3, 7}\n"
             "  model {0, 1, 4, 5} {2, 3, 6, 7}\n");
+  EXPECT_EQ(describe(MeshShape{.dp = 2, .cp = 2}),
+            "mesh: dp 2 x pp 1 x cp 2 x tp 1 = 4 ranks\n"
+            "  cp    {0, 1} {2, 3}\n"
+            "  dp    {0, 2} {1, 3}\n"
+            "  model {0, 1} {2, 3}\n");
   EXPECT_EQ(describe(MeshShape{.dp = 2}), "mesh: dp 2 x pp 1 x tp 1 = 2 ranks\n  dp    {0, 1}\n");
   EXPECT_EQ(describe(MeshShape{}), "mesh: dp 1 x pp 1 x tp 1 = 1 rank\n");
 }

@@ -35,6 +35,7 @@ template <class T> struct Head {
   Rows<T> q, k, v;
   int64_t q_step;     // from one head of a group to the next
   random::Mask mask;  // of query 0 and key 0
+  int64_t mask_step;  // from one head to the next
   A scale;
 
   /// `number` counts query heads, and these in sequences.
@@ -51,16 +52,17 @@ template <class T> struct Head {
         v(a.in.v, key_token, head / a.group()),
         q_step(a.in.q.strides()[2]),
         mask(a.mask),
+        mask_step(a.keys_of_mask()),
         scale(A(1) / fn::sqrt(A(dim))) {
     mask.row += token;
-    mask.column += head * band.keys;
+    mask.column += head * mask_step;
   }
   /// Returns the head `i` places further in the same group.
   Head further(int64_t i) const {
     Head h = *this;
     h.head += i;
     h.q.data += i * q_step;
-    h.mask.column += i * band.keys;
+    h.mask.column += i * mask_step;
     return h;
   }
   /// Returns the offset of query `row` in lse [tokens, heads]; times dim, that in y.

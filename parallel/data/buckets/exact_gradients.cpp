@@ -17,12 +17,16 @@ int64_t rows_of(const autograd::Node& n) {
 /// rank, into as many parts of them as there are slices: so many terms on any mesh.
 class ExactGradients::View : public autograd::GradientView {
  public:
-  View(const nn::Parameter& p, const Tensor& to, int64_t ranks)
-      : GradientView(to), p_(p), ranks_(p.shard.partial ? ranks : 1) {}
+  View(const nn::Parameter& p, const Tensor& to, int64_t ranks, int64_t row_parts)
+      : GradientView(to),
+        p_(p),
+        ranks_(p.shard.partial ? ranks : 1),
+        chains_(p.shard.chains * row_parts),
+        must_cut_(p.shard.partial || row_parts > 1) {}
 
   Sums offer(const autograd::Node& n) override {
     Sums s = GradientView::offer(n);
-    if (!cuts_samples(n) || (p_.shard.partial && !cuts_chains(n))) return {};  // see collect()
+    if (!cuts_samples(n) || (must_cut_ && !cuts_chains(n))) return {};  // see collect()
     s.grid = grid_, s.terms = terms(n), s.groups = p_.shard.groups;
     return s;
   }
@@ -38,10 +42,10 @@ class ExactGradients::View : public autograd::GradientView {
   }
 
   /// Returns the most terms of a pass, over all ranks of tp, of one use in each of `samples`.
-  int64_t most_terms(int64_t samples) const { return samples * p_.shard.chains * ranks_; }
+  int64_t most_terms(int64_t samples) const { return samples * chains_ * ranks_; }
   void set(const FixedPoint& grid) { *grid_ = grid; }
   void check_uses(int64_t samples) {
-    int64_t once = samples * p_.shard.chains, parts = std::exchange(parts_, 0);
+    int64_t once = samples * chains_, parts = std::exchange(parts_, 0);
     check_input(parts <= most_uses * once, Exit::config,
                 "bitwise: parameter {} is used {} times in a pass; expected at most {}, whose sum "
                 "is exact\n  Leave --bitwise out.",
@@ -53,11 +57,9 @@ class ExactGradients::View : public autograd::GradientView {
   static bool cuts_samples(const autograd::Node& n) {
     return n.samples == 1 || rows_of(n) % (n.samples * Matmul::block) == 0;
   }
-  bool cuts_chains(const autograd::Node& n) const {
-    return rows_of(n) / n.samples % p_.shard.chains == 0;
-  }
+  bool cuts_chains(const autograd::Node& n) const { return rows_of(n) / n.samples % chains_ == 0; }
   int64_t terms(const autograd::Node& n) const {
-    return n.samples * (cuts_chains(n) ? p_.shard.chains : 1);
+    return n.samples * (cuts_chains(n) ? chains_ : 1);
   }
 
   /// Checks that a part which was not made in terms is one.
@@ -71,16 +73,18 @@ class ExactGradients::View : public autograd::GradientView {
                 "products with a weight, norms, embedding or x + bias in a layer that is "
                 "`independent`\n  Take --micro-batch 1.",
                 n.name);
-    check_input(!p_.shard.partial, Exit::config,
-                "bitwise with sequence-parallel: {} does not sum the gradient of a weight in {} "
-                "equal parts of the rows that a rank has of a sample; expected rows that can be "
-                "cut so, and layer_norm, rms_norm, embedding, linear or x + bias\n  Take sequences "
-                "of a length that --tp-slices divides, or leave --sequence-parallel out.",
-                n.name, p_.shard.chains);
+    check_input(!must_cut_, Exit::config,
+                "bitwise with sequence-parallel or row-parts: {} does not sum the gradient of a "
+                "weight in {} equal parts of the rows that a rank has of a sample; expected rows "
+                "that can be cut so, and layer_norm, rms_norm, embedding, linear or x + bias\n  "
+                "Take sequences of a length that --tp-slices x --row-parts divides, or leave "
+                "--sequence-parallel and --row-parts out.",
+                n.name, chains_);
   }
 
   const nn::Parameter& p_;
-  int64_t ranks_, parts_ = 0;
+  int64_t ranks_, chains_, parts_ = 0;  // chains_: of a sample's rows
+  bool must_cut_;
   std::shared_ptr<FixedPoint> grid_ = std::make_shared<FixedPoint>();
 };
 
@@ -88,14 +92,14 @@ std::shared_ptr<autograd::GradientView> ExactGradients::collector(const nn::Para
                                                                   const Tensor& view,
                                                                   const Communicator* tp) {
   check(!p.shard.partial || tp, "bitwise: parameter {} is partial; expected a mesh", p.name);
-  views_.push_back(std::make_shared<View>(p, view, tp ? tp->size() : 1));
+  views_.push_back(std::make_shared<View>(p, view, tp ? tp->size() : 1, row_parts_));
   return views_.back();
 }
 
 void ExactGradients::begin(int64_t micros, double scale) {
   int64_t samples = most_uses * micros * samples_ * replicas_;
   for (auto& v : views_) v->set(FixedPoint::of(unit * scale, double(v->most_terms(samples))));
-  largest_part_ = FixedPoint::of(unit, double(samples)).largest;
+  largest_part_ = FixedPoint::of(unit, double(samples * row_parts_)).largest;
 }
 
 void ExactGradients::check_uses(int64_t micros) const {

@@ -11,8 +11,10 @@ namespace triax::parallel {
 /// itself: the bits do not depend on the order of the sum.
 class ExactGradients {
  public:
-  /// Takes the `samples` of a pass and the number of `replicas`, which are ranks.
-  ExactGradients(int64_t samples, int64_t replicas) : samples_(samples), replicas_(replicas) {}
+  /// Takes the `samples` of a pass, the number of `replicas`, which are ranks with other samples or
+  /// rows, and that of the equal parts of a sample's rows here that are summed each by itself.
+  ExactGradients(int64_t samples, int64_t replicas, int64_t row_parts = 1)
+      : samples_(samples), replicas_(replicas), row_parts_(row_parts) {}
   /// Returns the collector of p's gradient in `view`, which is f64; `tp` is null without tensor
   /// parallelism.
   std::shared_ptr<autograd::GradientView> collector(const nn::Parameter& p, const Tensor& view,
@@ -30,7 +32,7 @@ class ExactGradients {
   class View;
   static constexpr double unit = 0x1p-40;  // f32's own rounding of a gradient of 2^-16
   static constexpr int64_t most_uses = 8;  // uses of a weight in one pass
-  int64_t samples_, replicas_;
+  int64_t samples_, replicas_, row_parts_;
   double largest_part_ = 0;
   std::vector<std::shared_ptr<View>> views_;
 };

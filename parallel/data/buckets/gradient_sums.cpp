@@ -18,7 +18,8 @@ ReductionRule reduction_rule(Zero stage) {
 
 GradientSums::GradientSums(const HeldModel& m, const SliceStore& slices)
     : m_(m), slices_(slices), rule_(reduction_rule(m.options.zero)) {
-  if (m.options.bitwise) exact_ = std::make_unique<ExactGradients>(m.options.samples, m.dp.size());
+  if (m.options.bitwise)
+    exact_ = std::make_unique<ExactGradients>(m.options.samples, m.dp.size(), m.options.row_parts);
 }
 
 void GradientSums::make(Bucket& b) const {

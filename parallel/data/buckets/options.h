@@ -40,7 +40,8 @@ struct DataParallelOptions {
   /// True if gradients are summed in fixed point, in f64: bits that do not depend on dp or on the
   /// order of the sum, if layers see one sample at a time. f32, bf16 and f16, on CPUs.
   bool bitwise = false;
-  int64_t samples = 1;  ///< samples of a backward pass, for `bitwise`
+  int64_t samples = 1;    ///< samples of a backward pass, for `bitwise`
+  int64_t row_parts = 1;  ///< equal parts of a sample's rows here, likewise
   /// The dtype in which gradients are sent over dp: f32 sends them as they are; with bf16 each rank
   /// rounds its own, sums are made as `ReduceOp` says, arrive in bf16, and go on in f32.
   DType reduce_dtype = f32;

@@ -108,6 +108,27 @@ class Metronome final : public MetaComm {
   size_t collectives_ = 0;
 };
 
+/// The ranks of cp, with a count of the attention that layers leave to them.
+class CountedRows final : public nn::RowRanks {
+ public:
+  explicit CountedRows(const nn::RowRanks& ranks) : ranks_(ranks) {}
+  int64_t count() const override { return ranks_.count(); }
+  std::vector<nn::Span> spans(int64_t mine) const override { return ranks_.spans(mine); }
+  Tensor attend(const Qkv& in, const AttentionShape& shape,
+                const random::Mask& mask) const override {
+    double before = meta_work().attention;
+    Tensor y = ranks_.attend(in, shape, mask);
+    flop_ += meta_work().attention - before;
+    return y;
+  }
+  /// Returns the FLOP since the last call.
+  double take() const { return std::exchange(flop_, 0); }
+
+ private:
+  const nn::RowRanks& ranks_;
+  mutable double flop_ = 0;
+};
+
 /// Runs the layers of a model, on the meta device, and checks what they do.
 class Walk {
  public:
@@ -117,17 +138,22 @@ class Walk {
         tp_(ranks_,
             {.sequence = o.sequence_parallel, .slices = {.count = o.slices}, .pieces = o.pieces}),
         model_(model_of(build, tp_)),
-        batch_(on_meta(like, o.dtype)),
+        row_ranks_(o.cp, 0),
+        context_(row_ranks_, o.cp_form),
+        batch_(on_meta(rows_of_rank(like, o.cp, 0), o.dtype)),
         replicas_(o.dp),
         trains_(like.target.defined()),
-        losses_(o.bitwise ? like.input.size(0) : 1) {
+        losses_(o.bitwise ? like.input.size(0) * o.row_parts : 1) {
     model_->materialize(meta_device, o.dtype, 0);
     apply_groups(*model_, o.groups);
     check_model();
     batch_.replicas = &replicas_;
+    batch_.row_parts = o.row_parts;
+    if (o.cp > 1) batch_.rows = &counted_rows_;
     if (like.cache) batch_.cache = &past_.emplace(like.cache->capacity());
     if (trains_ && tp_.sequence())
-      alone_ = probe(build, like, {.dp = o.dp, .dtype = o.dtype}).layers();
+      alone_ = probe(build, like, {.dp = o.dp, .cp = o.cp, .cp_form = o.cp_form, .dtype = o.dtype})
+                   .layers();
     for (auto* p : model_->parameters()) {
       if (p->frozen) frozen_.push_back(p), p->value = p->value.detach();
       else
@@ -155,6 +181,7 @@ class Walk {
   }
 
   nn::Sequence& model() { return *model_; }
+  std::vector<Shape> inputs() const { return nn::input_shapes(batch_); }
 
  private:
   void check_model() {
@@ -167,6 +194,10 @@ class Walk {
         "  They are sums over samples in an order that depends on the mesh. Leave --bitwise "
         "out.",
         model_->buffers().empty() ? "" : model_->buffers()[0]->name);
+    check_input(o_.cp == 1 || model_->buffers().empty(), Exit::config,
+                "cp={} with a model that has buffers ({}), such as the statistics of batch norm\n"
+                "  They would be of some rows of each sample. Take --cp 1.",
+                o_.cp, model_->buffers().empty() ? "" : model_->buffers()[0]->name);
   }
 
   /// Takes the output of the layer before as the input of the next.
@@ -218,9 +249,16 @@ class Walk {
     auto sent = [&] { return ranks_.ledger().total(); };
     KernelWork start = meta_work();
     Ledger::Line sent_before = sent();
-    (void)ranks_.take();
+    auto passed = [&] { return row_ranks_.ledger().total(); };
+    Ledger::Line passed_before = passed();
+    (void)ranks_.take(), (void)counted_rows_.take();
     Tensor y = layer.run(x_, batch_);
     KernelWork forward = meta_work() - start;
+    Ledger::Line passed_forward = passed();
+    check_input(o_.cp == 1 || forward.attention <= counted_rows_.take(), Exit::config,
+                "cp={}, and it attends to this rank's rows alone, 1/{} of each sample\n"
+                "  Attend by nn::attend(layer, batch, ..), or take --cp 1.",
+                o_.cp, o_.cp);
     Ledger::Line sent_forward = sent();
     auto forward_beats = ranks_.take();
     Tensor dy = zeros(y.shape(), y.dtype(), y.device());
@@ -232,6 +270,8 @@ class Walk {
                      .out = {y.shape(), y.dtype()},
                      .tp_forward = sent_forward - sent_before,
                      .tp_backward = sent() - sent_forward,
+                     .cp_forward = passed_forward - passed_before,
+                     .cp_backward = passed() - passed_forward,
                      .forward_beats = std::move(forward_beats),
                      .backward_beats = ranks_.take(),
                      .selective = bool(layer.selective)};
@@ -254,6 +294,9 @@ class Walk {
   Metronome ranks_;
   TensorParallel tp_;
   std::unique_ptr<nn::Sequence> model_;
+  MetaComm row_ranks_;
+  ContextParallel context_;
+  CountedRows counted_rows_{context_};
   nn::Batch batch_;
   AbsentReplicas replicas_;
   std::optional<nn::KeyValueCache> past_;  // the probe's own: the run's has values
@@ -291,6 +334,7 @@ int64_t Facts::rows_of_sample() const {
   int64_t rows = layers_.front().out.shape.rank() > 0 ? layers_.front().out.shape[0] : 0;
   for (size_t i = 1; i + 1 < layers_.size(); ++i)
     if (layers_[i].out.shape.rank() == 0 || layers_[i].out.shape[0] != rows) return 0;
+  rows *= options_.cp;
   return rows * (options_.sequence_parallel ? options_.tp : 1) / std::max<int64_t>(1, samples());
 }
 
@@ -317,7 +361,7 @@ Facts probe(const Build& build, const nn::Batch& like, const ProbeOptions& o) {
   Walk walk(build, like, o);
   Facts facts;
   facts.options_ = o;
-  facts.inputs_ = nn::input_shapes(like);
+  facts.inputs_ = walk.inputs();
   auto all = walk.model().parameters();
   for (auto* b : walk.model().buffers())
     facts.parameters_ += fmt::format("{} {}\n", b->name, b->shape);

@@ -6,6 +6,7 @@
 
 #include "core/meta/meta.h"
 #include "nn/sequence.h"
+#include "parallel/context/context_parallel.h"
 #include "parallel/pipeline/pipeline.h"
 #include "parallel/tensor/tensor_parallel.h"
 
@@ -50,6 +51,8 @@ struct LayerFacts {
   Boundary out;  ///< its output
   /// The collectives of the tensor-parallel ranks.
   Ledger::Line tp_forward = {}, tp_backward = {};
+  /// The collectives of the context-parallel ranks.
+  Ledger::Line cp_forward = {}, cp_backward = {};
   std::vector<Beat> forward_beats = {}, backward_beats = {};
   /// A rank's elements of the parameters it uses, and of those that an earlier layer uses too.
   Elements parameters = {}, shared = {};
@@ -66,9 +69,11 @@ struct SharedParameter {
 };
 
 struct ProbeOptions {
-  int dp = 1, tp = 1;
+  int dp = 1, tp = 1, cp = 1;
+  ContextForm cp_form = ContextForm::ring;
   bool sequence_parallel = false;
   DType dtype = f32;
+  int row_parts = 1;        ///< Batch::row_parts
   int slices = 1;           ///< Slices::count
   int pieces = 1;           ///< TensorParallelOptions::pieces
   bool bitwise = false;     ///< refuse layers that sum over samples
@@ -83,7 +88,8 @@ class Facts {
   const std::vector<LayerFacts>& layers() const { return layers_; }
   const ProbeOptions& options() const { return options_; }
   int64_t samples() const { return inputs_[0][0]; }
-  const std::vector<Shape>& inputs() const { return inputs_; }  ///< nn::input_shapes of the batch
+  /// Returns nn::input_shapes of the batch, as a rank has it.
+  const std::vector<Shape>& inputs() const { return inputs_; }
   /// Returns a sample's number of rows in the first layer, over all ranks; 0 if layers differ.
   int64_t rows_of_sample() const;
   /// Lists full shapes of all buffers and parameters in order of declaration, a line each.
@@ -111,7 +117,8 @@ class Facts {
 /// Runs every layer forward and backward on the meta device, which computes nothing: the work of
 /// each, and the shape and dtype at every cut. `like`: any micro-batch. Throws Error 78, with the
 /// name of layer or parameter, for a model that tensor parallelism would train wrong (a parameter
-/// that does not say what ranks hold of it, sequence parallelism with all rows on every rank), for
+/// that does not say what ranks hold of it, sequence parallelism with all rows on every rank) or
+/// context parallelism would (attention other than nn::attend, buffers), for
 /// parameters that no layer uses or no gradient reaches or that a layer's `uses` lacks, for a layer
 /// that returns integers, passes no gradient to those before it or keeps a tensor after its call,
 /// and for a last layer that returns no loss.

@@ -33,6 +33,10 @@ void check_bitwise(const TrainOptions& o) {
               "tp-slices={} without bitwise\n  Slices cost time, for equal bits alone. Add "
               "--bitwise, or leave --tp-slices out.",
               s.tp_slices);
+  check_input(s.bitwise || s.row_parts == 1, Exit::config,
+              "row-parts={} without bitwise\n  Parts cost time, for equal bits alone. Add "
+              "--bitwise, or leave --row-parts out.",
+              s.row_parts);
   if (!s.bitwise) return;
   auto without = [](bool fine, const std::string& flag, const std::string& why) {
     check_input(fine, Exit::config, "bitwise with {}\n  {}. Leave --bitwise out, or change that.",
@@ -43,6 +47,17 @@ void check_bitwise(const TrainOptions& o) {
                       "--tp-slices N, a multiple\n  of each tp that is to have the same bits, such "
                       "as {}, the same N on all meshes",
                       s.mesh.tp));
+  without(s.row_parts % (s.mesh.cp == 1 ? 1 : 2 * s.mesh.cp) == 0,
+          fmt::format("cp={}, row-parts={}", s.mesh.cp, s.row_parts),
+          fmt::format("Sums over rows are made in equal parts of a sample: expected --row-parts N, "
+                      "a multiple of twice each cp that is\n  to have the same bits, such as {}, "
+                      "the same N on all meshes",
+                      2 * s.mesh.cp));
+  without(
+      s.mesh.cp == 1 || s.cp_form == ContextForm::heads,
+      s.cp_form == ContextForm::ring ? "cp-form=ring" : "cp-form=gather",
+      "Parts of a softmax or of its gradient are added in an order that depends on cp: expected "
+      "--cp-form heads, which makes\n  each at once");
   without(s.tp_pieces == 1, fmt::format("tp-pieces={}", s.tp_pieces),
           "A sum over rows would be made in pieces");
   without(s.reduce_dtype == f32, "reduce-dtype=bf16", "A rank's part of a gradient is rounded");
@@ -61,12 +76,15 @@ Settings axis_settings(MeshShape& m) {
   return group
       .add("dp|data-parallel|data-parallel-size", "N", "data-parallel replicas", &m.dp,
            {.range = {0, huge},
-            .shown = "what pp and tp leave of the ranks started",
+            .shown = "what the other axes leave of the ranks started",
             .derived = true})
       .add("pp|pipeline-parallel|pipeline-parallel-size|pipeline-model-parallel-size", "N",
            "pipeline stages", &m.pp, {.range = {1, huge}})
       .add("tp|tensor-parallel|tensor-parallel-size|tensor-model-parallel-size", "N",
-           "tensor-parallel ranks that split each layer", &m.tp, {.range = {1, huge}});
+           "tensor-parallel ranks that split each layer", &m.tp, {.range = {1, huge}})
+      .add("cp|context-parallel|context-parallel-size", "N",
+           "context-parallel ranks that share the rows of each sample", &m.cp,
+           {.range = {1, huge}});
 }
 
 Settings way_settings(StepOptions& s) {
@@ -76,6 +94,11 @@ Settings way_settings(StepOptions& s) {
       .add("sequence-parallel", "",
            "shard the rows outside of split layers over tp (sequence parallelism)",
            &s.sequence_parallel)
+      .add("cp-form|cp-comm-type", "ring|heads|gather",
+           "attention over cp: keys pass round, rows are changed for heads, or keys are gathered",
+           choice(s.cp_form, {{"ring", ContextForm::ring},
+                              {"heads", ContextForm::heads},
+                              {"gather", ContextForm::gather}}))
       .add("zero|zero-stage", "0|1|2|3",
            "ZeRO stage: what dp shards; 1 optimizer state, 2 gradients too, 3 weights too",
            choice(s.zero, {{"0", Zero::off},
@@ -109,6 +132,10 @@ Settings mesh_settings(StepOptions& s) {
            "with --bitwise: slices in which split layers are summed, on any mesh whose tp divides "
            "N",
            &s.tp_slices, {.range = {1, Slices::most}, .on_resume = OnResume::ask})
+      .add("row-parts", "N",
+           "with --bitwise: parts of a sample's rows that are summed one by one, on any mesh whose "
+           "cp, twice, divides N",
+           &s.row_parts, {.range = {1, 4096}, .on_resume = OnResume::ask})
       .add("tp-pieces", "N",
            "pieces of a split layer's rows: over tp one is sent while the next is computed",
            &s.tp_pieces, {.range = {1, 64}})
@@ -118,7 +145,7 @@ Settings mesh_settings(StepOptions& s) {
 }
 
 void resolve_mesh(StepOptions& o, int64_t ranks) {
-  int64_t others = int64_t(o.mesh.pp) * o.mesh.tp;
+  int64_t others = int64_t(o.mesh.pp) * o.mesh.tp * o.mesh.cp;
   if (o.mesh.dp == 0) o.mesh.dp = int(std::max<int64_t>(1, others > 0 ? ranks / others : 1));
   read_schedule_file(o);
   auto schedule = o.schedules.find(o.schedule);  // else check_mesh() refuses it

@@ -87,12 +87,12 @@ void check_rates(const TrainOptions& o) {
 void check_muon(const TrainOptions& o) {
   const StepOptions& s = o.step;
   if (s.optimizer || s.algorithm != Algorithm::muon) return;
-  check_input(s.mesh.dp == 1 || !o.launch.nondeterministic, Exit::config,
+  check_input(s.mesh.data() == 1 || !o.launch.nondeterministic, Exit::config,
               "optimizer=muon with nondeterministic and dp={}\n  Each replica computes the update "
               "by products of its own, which have to have the same bits. Leave --nondeterministic "
               "out.",
-              s.mesh.dp);
-  bool slices = s.zero != Zero::off && s.mesh.dp > 1;
+              s.mesh.data());
+  bool slices = s.zero != Zero::off && s.mesh.data() > 1;
   if (!slices && s.mesh.tp == 1) return;
   fail(Exit::config,
        "optimizer=muon with {}\n  Muon needs whole matrices, of which a rank then holds a part. "

@@ -7,6 +7,7 @@
 #include "optim/loss_scaler.h"
 #include "optim/schedule.h"
 #include "parallel/comm/wrapper_comm.h"
+#include "parallel/context/context_parallel.h"
 #include "parallel/data/data_parallel.h"
 #include "parallel/mesh.h"
 #include "parallel/pipeline/schedule.h"
@@ -51,7 +52,8 @@ enum class Algorithm { adamw, lion, muon };
 
 /// The options of one training step: model replica, mesh, batch, precision, optimizer.
 struct StepOptions {
-  MeshShape mesh = {.dp = 0};      ///< dp 0: what pp and tp leave of the ranks
+  MeshShape mesh = {.dp = 0};  ///< dp 0: what the other axes leave of the ranks
+  ContextForm cp_form = ContextForm::ring;
   bool sequence_parallel = false;  ///< shard token rows over tp outside of split stretches
   Zero zero = Zero::off;
   std::string schedule = "1f1b";  ///< a name in `schedules`, or a path (is_schedule_file)
@@ -80,11 +82,14 @@ struct StepOptions {
   bool bitwise = false;      ///< equal bits on every mesh: see DataParallelOptions::bitwise
   DType reduce_dtype = f32;  ///< DataParallelOptions::reduce_dtype
   int tp_slices = 1;         ///< Slices::count, a multiple of tp
+  int row_parts = 1;         ///< of each sample's rows, whose sums are made one by one
   int tp_pieces = 1;         ///< TensorParallelOptions::pieces
   nn::Purpose purpose = nn::Purpose::training;
 
   /// Returns the number of micro-batches of one replica in one step. Call when resolved.
   int64_t accumulation() const { return global_batch / (micro_batch * mesh.dp); }
+  /// Returns the equal parts, each summed by itself, of the rows that a rank has of a sample.
+  int64_t row_parts_here() const { return bitwise ? row_parts / mesh.cp : 1; }
   PipelineShape pipeline() const {
     return {mesh.pp, chunks, int(accumulation()), schedules.at(schedule).placement};
   }

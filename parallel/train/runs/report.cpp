@@ -227,13 +227,16 @@ void Progress::validating(int64_t done, int64_t all) {
 std::string describe_ledger(const Mesh& mesh, const Pipeline& pipeline, int64_t steps) {
   std::string mine;
   steps = std::max<int64_t>(1, steps);
-  for (auto* group : {&mesh.dp(), &mesh.tp(), &mesh.ends(), &mesh.world()})
+  std::vector<const Communicator*> groups{&mesh.dp(), &mesh.cp(), &mesh.tp(), &mesh.ends(),
+                                          &mesh.world()};
+  if (&mesh.data() != &mesh.dp()) groups.insert(groups.begin() + 1, &mesh.data());
+  for (auto* group : groups)
     if (group->size() > 1) mine += lines(group->group().name, group->ledger(), steps);
   for (auto* link : pipeline.links()) mine += lines(link->group().name, link->ledger(), steps);
   auto all = gather_text(mesh.world(), mine + memory_line());
   std::string text = "a step of one rank of each stage (bytes: those a ring would send)\n";
   for (int stage = 0; stage < mesh.shape().pp && mesh.world().rank() == 0; ++stage) {
-    int rank = rank_of(mesh.shape(), {.pp = stage});
+    int rank = mesh.shape().first_rank("pp", stage);
     text += fmt::format("stage {}, rank {}\n{}", stage, rank, all[size_t(rank)]);
   }
   return text;

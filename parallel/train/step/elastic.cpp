@@ -1,6 +1,7 @@
 #include "parallel/train/step/elastic.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "core/check.h"
 #include "parallel/train/step/replica.h"
@@ -15,17 +16,18 @@ constexpr int most_dps = 4;
 std::vector<MeshShape> choices(const StepOptions& o, int64_t ranks) {
   std::vector<MeshShape> shapes;
   const MeshShape& plan = o.mesh;
-  for (int tp = plan.tp; tp >= 1; --tp) {
-    if (plan.tp % tp != 0) continue;
-    for (int64_t pp = std::min<int64_t>(plan.pp, ranks / tp); pp >= 1; --pp) {
-      int64_t dp = ranks / (pp * tp);
+  for (int inner = plan.tp * plan.cp; inner >= 1; --inner) {
+    int tp = std::gcd(inner, plan.tp), cp = inner / tp;
+    if (plan.cp % cp != 0) continue;
+    for (int64_t pp = std::min<int64_t>(plan.pp, ranks / inner); pp >= 1; --pp) {
+      int64_t dp = ranks / (pp * inner);
       if (plan.dp > 0) dp = std::min<int64_t>(plan.dp, dp);
       for (int tried = 0; dp >= 1 && tried < most_dps; --dp)
         if (dp == 1 || o.global_batch % (o.micro_batch * dp) == 0)
-          shapes.push_back({int(dp), int(pp), tp}), ++tried;
+          shapes.push_back({int(dp), int(pp), tp, cp}), ++tried;
     }
   }
-  std::ranges::stable_sort(shapes, std::greater(), [](auto& s) { return s.pp * s.tp; });
+  std::ranges::stable_sort(shapes, std::greater(), [](auto& s) { return s.pp * s.tp * s.cp; });
   return shapes;
 }
 
@@ -35,7 +37,7 @@ TrainOptions elastic_options(const Task& task, const TrainOptions& plan, int64_t
   check_task(task);
   TrainOptions o = plan;
   if (o.step.global_batch == 0) {
-    int64_t parts = int64_t{o.step.mesh.pp} * o.step.mesh.tp;
+    int64_t parts = int64_t{o.step.mesh.pp} * o.step.mesh.tp * o.step.mesh.cp;
     int64_t dp = o.step.mesh.dp > 0 ? o.step.mesh.dp : std::max<int64_t>(1, ranks / parts);
     o.step.global_batch = o.step.micro_batch * dp;
   }

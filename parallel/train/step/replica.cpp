@@ -46,8 +46,11 @@ Device::Kind kind_of(const Communicator& comm) {
 ProbeOptions probe_options(const StepOptions& o) {
   return {.dp = o.mesh.dp,
           .tp = o.mesh.tp,
+          .cp = o.mesh.cp,
+          .cp_form = o.cp_form,
           .sequence_parallel = o.sequence_parallel,
           .dtype = o.dtype,
+          .row_parts = int(o.row_parts_here()),
           .slices = o.tp_slices,
           .pieces = o.tp_pieces,
           .bitwise = o.bitwise,
@@ -80,16 +83,18 @@ Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts fac
              .zero = o.zero,
              .offload = o.place_of(Offloaded::parameters),
              .layers = o.places,
-             .buckets = BucketSizes::on(kind_of(mesh.dp()), mesh.dp().size()),
+             .buckets = BucketSizes::on(kind_of(mesh.data()), mesh.data().size()),
              .purpose = o.purpose,
              .tune = [groups = o.groups](auto& model) { apply_groups(model, groups); },
              .bitwise = o.bitwise,
              .samples = o.micro_batch,
+             .row_parts = o.row_parts_here(),
              .reduce_dtype = o.reduce_dtype,
              .ties = o.pipeline().last_stage() == 0 ? DataParallelOptions::Ties::first
                                                     : DataParallelOptions::Ties::both_ends}),
       buffers_(chunks_, mesh),
       replicas_(mesh.dp()),
+      context_(mesh.cp(), o.cp_form),
       pipeline_(
           mesh, chunks_,
           {.schedule = o.schedules.at(o.schedule), .boundaries = facts_.boundaries(counts_)}) {
@@ -107,7 +112,7 @@ nn::Layers Replica::prepared(const LayerObserver& observer) const {
       layer.run = layer.selective, selects = true;
     layer.run = named(layer);
     if (options_.bitwise) layer.run = apart(layer.run);
-    if (tp_.sliced()) layer.run = rows_alike(layer.run);
+    if (tp_.sliced() || options_.row_parts > 1) layer.run = rows_alike(layer.run);
     if (options_.recompute >= Recompute::block && i > 0 && i + 1 < layers.size())
       layer.run = recomputed(
           layer.run, options_.recompute == Recompute::block_split ? tp_.split() : Packing{});
@@ -140,8 +145,10 @@ PipelineRun Replica::collect(const Tensor& loss, int64_t micros, const Batches& 
   return {.micros = int(micros),
           .batch =
               [&batches, device = loss.device(), this](int micro) {
-                nn::Batch batch = nn::to(batches(micro), device, options_.dtype);
+                nn::Batch batch = nn::to(context_.share(batches(micro)), device, options_.dtype);
                 batch.replicas = &replicas_;
+                if (context_.count() > 1) batch.rows = &context_;
+                batch.row_parts = options_.row_parts_here();
                 return batch;
               },
           .output = [loss, this](int, const Tensor& one) { add_loss(one, loss); }};
@@ -158,7 +165,7 @@ Tensor Replica::forward_backward(const Batches& batches, const Seed& seed, Watch
     pipeline_.train(run);
     data_.finish();
   } catch (const Error& e) {
-    bool in_order = options_.zero >= Zero::gradients && mesh_.dp().size() > 1;
+    bool in_order = options_.zero >= Zero::gradients && mesh_.data().size() > 1;
     if (e.code() != Exit::mismatch || !in_order) throw;
     throw e.saying(std::string(e.what()) + if_modules_are_left_out);
   }

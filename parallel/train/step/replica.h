@@ -97,6 +97,7 @@ class Replica {
   DataParallel data_;
   Buffers buffers_;
   DataReplicas replicas_;
+  ContextParallel context_;
   Pipeline pipeline_;
   struct Predicted {
     std::vector<Shape> inputs;

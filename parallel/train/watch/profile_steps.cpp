@@ -27,8 +27,7 @@ struct TimeSpent {
 };
 
 std::string title(const MeshShape& shape, int rank) {
-  MeshPoint at = point_of(shape, rank);
-  return fmt::format("rank {} (dp {}, pp {}, tp {})", rank, at.dp, at.pp, at.tp);
+  return fmt::format("rank {} ({})", rank, place_of(shape, rank));
 }
 
 /// Returns a table with a line for each of the first ranks.
@@ -48,11 +47,12 @@ std::string table(const MeshShape& shape, const std::vector<double>& seconds) {
 std::vector<std::string> json_of_ranks(const MeshShape& shape, const std::vector<double>& seconds) {
   std::vector<std::string> ranks;
   for (int r = 0; r < shape.size(); ++r) {
-    MeshPoint at = point_of(shape, r);
     const double* of = &seconds[size_t(3 * r)];
-    ranks.push_back(fmt::format(
-        R"({{"rank":{},"dp":{},"pp":{},"tp":{},"busy":{},"communicating":{},"waiting":{}}})", r,
-        at.dp, at.pp, at.tp, of[0], of[1], of[2]));
+    std::string place;
+    for (const Axis& a : shape.axes())
+      place += fmt::format(R"("{}":{},)", a.name, shape.place(r, {a.name}));
+    ranks.push_back(fmt::format(R"({{"rank":{},{}"busy":{},"communicating":{},"waiting":{}}})", r,
+                                place, of[0], of[1], of[2]));
   }
   return ranks;
 }

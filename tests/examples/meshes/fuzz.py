@@ -1,5 +1,5 @@
 """fuzz.py PROGRAM DRAWS [SEED [STEPS]]: `PROGRAM parity` with flags drawn at random, of minigpt, llama or resnet: meshes of
-up to 12 ranks, ZeRO, schedules, placements, recomputation, precisions, offload, optimizers, parameter groups,
+up to 16 ranks, ZeRO, schedules, placements, recomputation, precisions, offload, optimizers, parameter groups,
 averages of weights and odd sizes; a third of them with equal bits. With STEPS all of them, for so many steps, and
 24 meshes with each ZeRO stage too. Prints each command line that does not say EQUAL, and what it says; exit status 1
 if there is one. Progress is on stderr."""
@@ -42,12 +42,22 @@ def optimizer(pick, whole):
     return {"--optimizer": rule, "--offload": pick.choice(["off", "optimizer", "params"]) if rule == "adamw" else "off"}
 
 
-def bitwise(pick, program, flags, tp, sequence):
+def bitwise(pick, program, flags, tp, cp, sequence):
     """The same with --bitwise."""
     slices = pick.choice([tp, flags["--heads"] if program == "minigpt" else tp])
-    if sequence and flags["--context"] % slices:
-        slices = tp
-    return {"--tp-slices": slices}
+    parts = 2 * cp if cp > 1 else pick.choice([1, 1, 2])
+    if flags["--context"] % (slices * parts):
+        flags["--context"] = slices * parts * pick.choice([1, 2])
+    return {"--tp-slices": slices, "--row-parts": parts}
+
+
+def context(pick, program, flags, tp, cp, exact):
+    """The same with rows over cp."""
+    form = "heads" if exact else pick.choice(["ring", "heads", "gather"])
+    if form == "heads":  # each rank attends with whole key-value heads
+        more = {"--heads": flags["--heads"] * cp, "--width": flags["--width"] * cp}
+        flags |= more | ({"--kv-heads": flags["--kv-heads"] * cp} if program == "llama" else {})
+    return {"--cp-form": form, "--context": 2 * cp * tp * pick.choice([1, 3, 8])}
 
 
 def equal_bits(text):
@@ -65,13 +75,16 @@ def draw(pick, program, text, exact):
     """Flags of a model, a batch and a mesh that fit each other."""
     chance = pick.choice
     tp, pp, dp = chance([1, 1, 2, 3]), chance([1, 2, 3]), chance([1, 2, 3])
-    if dp * pp * tp > 12:
+    cp = 1 if program == "resnet" else chance([1, 1, 1, 2, 2, 3, 4])
+    if dp * pp * tp * cp > 16:
         dp = 1
+    if pp * tp * cp > 16:
+        pp = 1
     exact = program != "resnet" and (exact or chance([True, False, False]))
     micro, layers, zero = chance([1, 2, 3]), pp * chance([2, 3]), chance([0, 1, 2, 3])
     schedule = chance(["gpipe", "1f1b", "interleaved", "zb-h1", "zb-interleaved", "zb-2p", "zb-v", "dualpipev"])
     chunks = chance([1, 2]) if schedule.endswith("interleaved") else 2 if schedule.endswith("v") else 1
-    flags = {"--mesh": f"{dp}x{pp}x{tp}", "--micro-batch": micro, "--global-batch": micro * chance([1, 2, 3, 5]) * dp,
+    flags = {"--mesh": f"{dp}x{pp}x{cp}x{tp}" if cp > 1 else f"{dp}x{pp}x{tp}", "--micro-batch": micro, "--global-batch": micro * chance([1, 2, 3, 5]) * dp,
              "--steps": 2, "--seed": pick.randrange(1000), "--zero": zero, "--schedule": schedule, "--chunks": chunks,
              "--precision": chance(["fp32", "fp32", "bf16", "fp16"]), "--workers": chance([0, 0, 3]),
              "--groups": chance(["", "", "*norm*:decay=0;*:lr=0.5,decay=0.1", "*norm*:lr=3"])}
@@ -83,7 +96,8 @@ def draw(pick, program, text, exact):
         flags |= {"minigpt": minigpt, "llama": llama}[program](pick, tp, layers)
         if sequence and flags["--context"] % tp:  # ranks share the rows of a sequence
             flags["--context"] = 96
-        flags |= optimizer(pick, whole=tp == 1 and (zero == 0 or dp == 1)) | {"--data": text}
+        flags |= context(pick, program, flags, tp, cp, exact) if cp > 1 else {}
+        flags |= optimizer(pick, whole=tp == 1 and (zero == 0 or dp * cp == 1)) | {"--data": text}
         flags["--label-smoothing"] = chance([0, 0, 0.1])
         recompute = ["off", "block", *["selective"] * (program == "minigpt"), *["block-split"] * (tp > 1 and not sequence)]
         flags["--recompute"] = chance(recompute)
@@ -92,7 +106,7 @@ def draw(pick, program, text, exact):
             for _ in range(layers + (program == "llama")):  # its last norm is a layer
                 counts[pick.randrange(len(counts))] += 1
             flags["--placement"] = ",".join(map(str, counts))
-        flags |= bitwise(pick, program, flags, tp, sequence) if exact else {}
+        flags |= bitwise(pick, program, flags, tp, cp, sequence) if exact else {}
     if flags["--offload"] == "params":
         flags["--zero"] = 3
         if chance([True, False]):

@@ -107,8 +107,7 @@ void expect_found(const Layout& layout) {
         EXPECT_EQ(found.micro, micro) << "rank " << rank;
         EXPECT_FALSE(found.parameter.empty()) << "rank " << rank << ", micro-batch " << micro;
         // What leaves a tensor-parallel rank or a stage spoils those after it; data stays apart.
-        EXPECT_EQ(parallel::point_of(mesh.shape(), found.rank).dp,
-                  parallel::point_of(mesh.shape(), rank).dp);
+        EXPECT_EQ(mesh.shape().place(found.rank, {"dp"}), mesh.shape().place(rank, {"dp"}));
       });
 }
 

@@ -44,9 +44,13 @@ AttentionHeads<T> attention_heads(const Attention& a, const int64_t* shift,
                      v = attention_tensor<T>(a.in.v);
   bool packed = dim * int64_t(sizeof(T)) % 16 == 0 && rows_fit(q) && rows_fit(k) && rows_fit(v) &&
                 packs_fit(values<T>(others)...);
-  return {q,         k,      v,        a.time, a.heads(),
-          a.group(), a.band, int(dim), packed, A(1) / fn::sqrt(A(dim)),
-          a.mask,    shift};
+  return {q,         k,
+          v,         a.time,
+          a.heads(), a.group(),
+          a.band,    int(dim),
+          packed,    A(1) / fn::sqrt(A(dim)),
+          a.mask,    a.keys_of_mask(),
+          shift};
 }
 
 /// Returns the blocks needed: one for every `rows` of `length` rows in each of `heads` heads.

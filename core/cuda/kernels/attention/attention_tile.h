@@ -64,6 +64,7 @@ template <class T> struct AttentionHeads {
   bool packed;  // all rows of all tensors start at multiples of 16 bytes
   Accumulator<T> scale;
   random::Mask mask;
+  int64_t mask_keys;     // Attention::keys_of_mask
   const int64_t* shift;  // of the mask's rows; null: none
 
   /// Returns rows [first, first + rows) of a head, as far as there are any. `head` counts query
@@ -245,7 +246,7 @@ template <class Tile, class T> class AttentionDropout {
                             const AttentionRows& keys)
       : mask_(heads.mask),
         row_(uint64_t(heads.mask.row + (heads.shift ? *heads.shift : 0) + queries.token)),
-        column_(uint64_t(heads.mask.column + queries.head * heads.band.keys + keys.first)) {}
+        column_(uint64_t(heads.mask.column + queries.head * heads.mask_keys + keys.first)) {}
   TRIAX_HD bool any() const { return mask_.p > 0; }
 
   /// Draws the bits; all threads must call it. After a sync() kept() may be read.

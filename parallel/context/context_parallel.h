@@ -1,0 +1,48 @@
+#pragma once
+#include <vector>
+
+#include "nn/batch.h"
+#include "parallel/comm/communicator.h"
+
+namespace triax::parallel {
+
+/// Returns where the `mine` rows of a sample lie that a rank of `ranks` has: chunks `rank` and 2
+/// `ranks` - 1 - `rank` of 2 `ranks` equal ones, so that causal attention is equal work for all
+/// (zigzag; Llama 3, arXiv 2407.21783, section 3.3.2). Throws Error 78 unless `mine` is even.
+std::vector<nn::Span> zigzag(int ranks, int rank, int64_t mine);
+
+/// Returns what a rank of `ranks` has of `batch`: its rows, of dim 1 of input, target and extra,
+/// which must be equally long. Throws Error 78 if they are not, and for a length that 2 `ranks` do
+/// not divide.
+nn::Batch rows_of_rank(const nn::Batch& batch, int ranks, int rank);
+
+/// The ways to make attention over the ranks of cp.
+enum class ContextForm {
+  ring,   ///< keys and values pass round (Liu et al., "Ring Attention", 2023)
+  heads,  ///< rows for heads and back (Jacobs et al., "DeepSpeed Ulysses", 2023)
+  gather  ///< keys and values of all ranks at once, in order of position (Llama 3)
+};
+
+/// The rows of every sample, cut over the ranks of an axis.
+class ContextParallel final : public nn::RowRanks {
+ public:
+  /// `cp` must outlive it.
+  ContextParallel(Communicator& cp, ContextForm form) : cp_(cp), form_(form) {}
+  int64_t count() const override { return cp_.size(); }
+  std::vector<nn::Span> spans(int64_t mine) const override {
+    return zigzag(cp_.size(), cp_.rank(), mine);
+  }
+  /// Returns this rank's rows of a batch (rows_of_rank).
+  nn::Batch share(const nn::Batch& batch) const {
+    return rows_of_rank(batch, cp_.size(), cp_.rank());
+  }
+  /// Throws Error 78 for heads that `heads` cannot share out, and for a window with `ring`.
+  Tensor attend(const Qkv& in, const AttentionShape& shape,
+                const random::Mask& mask) const override;
+
+ private:
+  Communicator& cp_;
+  ContextForm form_;
+};
+
+}  // namespace triax::parallel

@@ -1,0 +1,36 @@
+#pragma once
+#include <vector>
+
+#include "nn/rows.h"
+#include "parallel/comm/communicator.h"
+#include "parallel/context/context_parallel.h"
+
+namespace triax::parallel {
+
+/// What an attention over the ranks of cp is asked: `shape` is that of this rank's rows of each
+/// sample, `mask` that of whole samples.
+struct ContextRows {
+  Communicator& cp;
+  int64_t samples;
+  AttentionShape shape;
+  random::Mask mask;
+
+  int64_t rows() const { return shape.time; }
+  int64_t all() const { return cp.size() * shape.time; }
+  std::vector<nn::Span> spans(int rank) const { return zigzag(cp.size(), rank, rows()); }
+  /// Returns x [ranks][lead][rows][width] in the order of positions, [lead][all rows][width].
+  Tensor by_position(const Tensor& x, int64_t lead) const;
+  /// Returns that the other way, in memory that is sent without copies.
+  Tensor by_rank(const Tensor& x, int64_t lead) const;
+  /// Returns what a kernel is asked for queries and keys at these positions of a sample.
+  Attention attention(const Qkv& in, int64_t sample, nn::Span queries, nn::Span keys) const;
+};
+
+/// Returns rows [at, at + count) of sample `i` of `samples`: a view, like x but for dim 0.
+Tensor rows_of(const Tensor& x, int64_t samples, int64_t i, nn::Span rows);
+
+Tensor ring_attention(const ContextRows& rows, const Qkv& in);
+Tensor gather_attention(const ContextRows& rows, const Qkv& in);
+Tensor heads_attention(const ContextRows& rows, const Qkv& in);
+
+}  // namespace triax::parallel
