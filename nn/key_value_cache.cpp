@@ -3,6 +3,17 @@
 #include "core/check.h"
 
 namespace triax::nn {
+namespace {
+
+/// Returns the shape of attention whose `tokens` [tokens, ..] are equally many of each sample.
+AttentionShape shape_of(const Batch& batch, const Tensor& tokens, const AttendOptions& o) {
+  int64_t samples = batch.input.size(0);
+  check(samples > 0 && tokens.size(0) % samples == 0,
+        "attend: {} tokens of {} samples; expected a multiple", tokens.size(0), samples);
+  return {.time = tokens.size(0) / samples, .causal = o.causal, .window = o.window};
+}
+
+}  // namespace
 
 KeyValueCache::KeyValueCache(int64_t capacity) : capacity_(capacity) {
   check(capacity >= 1, "key-value cache: capacity {}; expected at least 1", capacity);
@@ -47,15 +58,13 @@ Tensor attend(const Module& layer, const Batch& batch, const Qkv& in, const Atte
           "later; expected neither");
     return batch.cache->attend(layer, in.q, in.k, in.v);
   }
-  AttentionShape shape{.time = batch.input.size(1), .causal = o.causal, .window = o.window};
+  AttentionShape shape = shape_of(batch, in.q, o);
   if (batch.rows) return batch.rows->attend(in, shape, o.mask);
   return attention(in.q, in.k, in.v, shape, o.mask);
 }
 
 Tensor attend(const Module& layer, const Batch& batch, const Tensor& qkv, const AttendOptions& o) {
-  if (!batch.cache && !batch.rows)
-    return attention(qkv, {.time = batch.input.size(1), .causal = o.causal, .window = o.window},
-                     o.mask);
+  if (!batch.cache && !batch.rows) return attention(qkv, shape_of(batch, qkv, o), o.mask);
   auto parts = split(qkv, 2, {qkv.size(2) - 2, 1, 1});
   return attend(layer, batch, {parts[0], parts[1], parts[2]}, o);
 }

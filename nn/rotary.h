@@ -41,20 +41,28 @@ class RotaryEmbedding {
   /// x [tokens, .., head_dim] of whole sequences of `time` tokens, which begin at position `first`;
   /// first + time at most `positions`.
   Tensor operator()(const Tensor& x, int64_t time, int64_t first = 0) const {
-    if (!table_.defined() || table_.device() != x.device()) table_ = table(x.device());
-    return rotary(x, first > 0 ? table_.narrow(0, first, time) : table_, {time, options_.pairs});
+    Tensor all = known(x.device());
+    return rotary(x, first > 0 ? all.narrow(0, first, time) : all, {time, options_.pairs});
   }
   /// Returns x of a batch's tokens, turned by their positions.
   Tensor operator()(const Tensor& x, const Batch& batch) const {
     int64_t time = batch.input.size(1);
     if (!batch.rows) return (*this)(x, time, first_position(batch));
-    if (!table_.defined() || table_.device() != x.device()) table_ = table(x.device());
-    Tensors parts;
-    for (const Span& s : spans(batch, time)) parts.push_back(table_.narrow(0, s.first, s.count));
-    return rotary(x, concat(parts, 0), {time, options_.pairs});
+    Tensor all = known(x.device());
+    if (rows_.time != time || rows_.of != batch.rows || !rows_.table.is(all)) {
+      memory::Scope scope(memory::buffers);
+      Tensors parts;
+      for (const Span& s : spans(batch, time)) parts.push_back(all.narrow(0, s.first, s.count));
+      rows_ = {all, concat(parts, 0), batch.rows, time};
+    }
+    return rotary(x, rows_.joined, {time, options_.pairs});
   }
 
  private:
+  const Tensor& known(Device device) const {
+    if (!table_.defined() || table_.device() != device) table_ = table(device);
+    return table_;
+  }
   Tensor table(Device device) const {
     if (device == meta_device) return empty({positions_, head_dim_}, f32, device);
     int64_t half = head_dim_ / 2;
@@ -72,6 +80,12 @@ class RotaryEmbedding {
   int64_t positions_, head_dim_;
   RotaryOptions options_;
   mutable Tensor table_ = {};
+  struct Joined {
+    Tensor table, joined;  // of all positions, of a rank's
+    const RowRanks* of = nullptr;
+    int64_t time = 0;
+  };
+  mutable Joined rows_ = {};  // of the last batch: alike in every step
 };
 
 }  // namespace triax::nn

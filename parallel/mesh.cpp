@@ -22,11 +22,11 @@ constexpr auto known = std::to_array<Known>({{"pp", Cuts::layers, &MeshShape::pp
                                              {"cp", Cuts::rows, &MeshShape::cp, false},
                                              {"tp", Cuts::features, &MeshShape::tp}});
 
-/// Returns the axes that texts about `s` name, in their order: the samples first.
-std::vector<Known> named(const MeshShape& s) {
+/// Returns the axes that texts about `s` and `other` name, in their order: the samples first.
+std::vector<Known> named(const MeshShape& s, const MeshShape& other = {}) {
   std::vector<Known> axes(known.begin(), known.end());
   std::swap(axes[0], axes[1]);
-  std::erase_if(axes, [&](auto& k) { return !k.always && s.*k.size == 1; });
+  std::erase_if(axes, [&](auto& k) { return !k.always && s.*k.size == 1 && other.*k.size == 1; });
   return axes;
 }
 
@@ -92,6 +92,12 @@ std::vector<Axis> MeshShape::axes() const {
   return all;
 }
 
+double MeshShape::least_size() const {
+  double product = 1;
+  for (const Axis& a : axes()) product *= std::max(1, a.size);
+  return product;
+}
+
 AxisSet MeshShape::others(const AxisSet& these) const {
   AxisSet rest;
   for (const Axis& a : axes())
@@ -123,12 +129,15 @@ std::string place_of(const MeshShape& s, int rank) {
   for (auto& k : named(s)) parts.push_back(fmt::format("{} {}", k.name, s.place(rank, {k.name})));
   return join(parts, ", ");
 }
-std::string flags(const MeshShape& s) { return listed(s, "--{} {}", " "); }
+std::string flags(const MeshShape& s, const MeshShape& other) {
+  std::vector<std::string> parts;
+  for (auto& k : named(s, other)) parts.push_back(fmt::format("--{} {}", k.name, s.*k.size));
+  return join(parts, " ");
+}
 
 void check_shape(const MeshShape& s, int ranks, const Fits& fits) {
-  double product = 1;
-  bool positive = true;
-  for (const Axis& a : s.axes()) product *= a.size, positive &= a.size > 0;
+  double product = s.least_size();
+  bool positive = std::ranges::all_of(s.axes(), [](auto& a) { return a.size > 0; });
   check_input(positive, Exit::config, "mesh: {}; each must be at least 1",
               listed(s, "{} {}", ", "));
   check_input(product <= 1 << 20, Exit::config,
@@ -136,7 +145,7 @@ void check_shape(const MeshShape& s, int ranks, const Fits& fits) {
               ranks == 1 ? "1 is" : fmt::format("{} are", ranks));
   if (product == ranks) return;
   std::vector<std::string> others;
-  for (const MeshShape& o : shapes_like(s, ranks, fits)) others.push_back(flags(o));
+  for (const MeshShape& o : shapes_like(s, ranks, fits)) others.push_back(flags(o, s));
   const char* plural = ranks == 1 ? "" : "s";
   fail(Exit::config,
        "mesh: {} = {} does not equal the {} rank{} started\n"

@@ -38,7 +38,9 @@ struct MeshShape {
   /// neighbours.
   std::vector<Axis> axes() const;
   int size() const { return dp * pp * tp * cp; }
-  /// Returns the number of ranks that hold the same layers and slice, and share samples and rows.
+  /// Returns the size where each open axis, of size 0, has one rank.
+  double least_size() const;
+  /// Returns the number of ranks that hold the same layers and slice, with other samples or rows.
   int data() const { return dp * cp; }
   /// Returns the number of ranks of each stage.
   int stage() const { return dp * tp * cp; }
@@ -54,8 +56,9 @@ struct MeshShape {
 std::string str(const MeshShape& shape);
 /// Returns the rank's place on each of those axes, `dp 1, pp 0, tp 0`.
 std::string place_of(const MeshShape& shape, int rank);
-/// Returns the flags of such a mesh, `--dp 2 --pp 1 --tp 2`, likewise.
-std::string flags(const MeshShape& shape);
+/// Returns the flags of such a mesh in place of `other`'s, `--dp 2 --pp 1 --tp 2`, with those of
+/// the other axes that have more than one rank in either.
+std::string flags(const MeshShape& shape, const MeshShape& other = {});
 
 /// The ranks of a world on the axes of a shape, with a communicator along any of them. Groups of
 /// one rank cost nothing, so code never asks whether an axis is used.

@@ -42,7 +42,7 @@ choose_mesh() {
   said=$("${command[@]}" "${batch[@]}" --mesh-for "$1" </dev/null) || status=$?
   ((status <= 128)) || after_signal $((status - 128)) "${command[0]} --mesh-for $1"
   ((status == 0)) || exit "$status" # it has told why
-  [[ $said =~ ^[1-9][0-9]*(\ --(dp|pp|tp|micro-batch|global-batch)\ [0-9]+){5}$ ]] ||
+  [[ $said =~ ^[1-9][0-9]*(\ --(dp|pp|cp|tp)\ [0-9]+)+(\ --(micro|global)-batch\ [0-9]+){2}$ ]] ||
     report "$bad_config" "--elastic, but ${command[0]} does not say which mesh it takes on $1 ranks" \
       "A program on triax does: ${command[0]} train --mesh-for $1"
   read -ra mesh <<<"$said"
@@ -116,7 +116,7 @@ again_elastic() {
     pause $seconds && end_if_asked
   done
   end_if_asked
-  printf 'launch: %s: %s; %d ranks: %s\n' "$title" "$how" "$ranks" "${mesh[*]:0:6}" >&"$stderr"
+  printf 'launch: %s: %s; %d ranks: %s\n' "$title" "$how" "$ranks" "${mesh[*]:0:${#mesh[@]}-4}" >&"$stderr"
 }
 
 # Before the first start.
@@ -124,7 +124,7 @@ begin_elastic() {
   next=again_elastic
   patience=-1 # another mesh may get further
   choose_mesh "$most"
-  batch=("${mesh[@]:6}")
+  batch=("${mesh[@]: -4}")
   take all || report "$peer_lost" "the hosts that answer have room for ${ranks/#0/no} ranks, fewer than $least" \
     "--hosts $hosts_file says which they are; each must answer without a password: ssh HOST true"
 }

@@ -117,11 +117,11 @@ Tensor Gpt::embed(const nn::Batch& batch) const {
 /// Returns rows of the position table: a sequence's positions, again for every sequence.
 Tensor Gpt::positions(const nn::Batch& batch) const {
   int64_t rows = tp_.rows(batch.input.numel()), row = tp_.first_row(rows);
-  auto& [known, first, time] = known_;  // alike in every step
+  auto& [known, first, time, of] = known_;  // alike in every step
   if (!known.defined() || known.size(0) != rows || first != nn::first_position(batch) ||
-      time != tokens_of(batch) || known.device() != batch.input.device()) {
+      time != tokens_of(batch) || of != batch.rows || known.device() != batch.input.device()) {
     first = nn::first_position(batch);
-    time = tokens_of(batch);
+    time = tokens_of(batch), of = batch.rows;
     std::vector<int32_t> of_sample, ids;
     for (const nn::Span& s : nn::spans(batch, time))
       for (int64_t i = 0; i < s.count; ++i) of_sample.push_back(int32_t(first + s.first + i));

@@ -72,6 +72,7 @@ class Gpt : public nn::Sequence {
   struct Positions {
     Tensor ids;
     int64_t first = 0, time = 0;  // a sequence's
+    const nn::RowRanks* of = nullptr;
   };
   mutable Positions known_;  // those of the last batch
   parallel::Dropout& drop_;

@@ -20,12 +20,13 @@ nn::Batch rows_of_rank(const nn::Batch& batch, int ranks, int rank) {
   int64_t all = batch.input.rank() > 1 ? batch.input.size(1) : 0;
   check_input(all > 0 && all % (2 * ranks) == 0, Exit::config,
               "cp={} with input {}; expected dim 1 to count rows of a sample, a multiple of {}\n"
-              "  Take another --context or --cp.",
+              "  Take samples of such a length, or --cp 1.",
               ranks, batch.input, 2 * ranks);
   return nn::mapped(batch, [&](const Tensor& x) {
-    check_input(x.rank() > 1 && x.size(1) == all, Exit::config,
-                "cp={} with {} beside input {}; expected equally many rows in dim 1", ranks, x,
-                batch.input);
+    check_input(
+        x.rank() > 1 && x.size(1) == all, Exit::config,
+        "cp={} with {} beside input {}; expected equally many rows in dim 1\n  Take --cp 1.", ranks,
+        x, batch.input);
     Shape shape = x.shape();
     shape[1] = all / ranks;
     Tensor mine = empty(shape, x.dtype(), x.device());

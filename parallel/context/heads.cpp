@@ -31,10 +31,11 @@ Tensor to_rows(const ContextRows& r, const Tensor& x) {
 
 Tensor heads_attention(const ContextRows& r, const Qkv& in) {
   int64_t kv_heads = in.q.size(1), group = in.q.size(2), dim = in.q.size(3), ranks = r.cp.size();
-  check_input(kv_heads % ranks == 0, Exit::config,
-              "cp={} with cp-form=heads does not divide the {} key-value heads of a rank\n"
-              "  Each rank attends with whole heads. Take --cp-form ring or gather.",
-              ranks, kv_heads);
+  check_input(
+      kv_heads % ranks == 0, Exit::config,
+      "cp={} with cp-form=heads does not divide the {} key-value heads of a rank\n"
+      "  Each rank attends with whole heads: take a smaller --cp, or --cp-form ring or gather.",
+      ranks, kv_heads);
   int64_t mine = kv_heads / ranks;
   auto over = [&](const Tensor& x, int64_t width) {  // all rows, key-value heads of this rank
     Tensor rows = reshape(x, {x.size(0), kv_heads, width * dim});
@@ -45,7 +46,7 @@ Tensor heads_attention(const ContextRows& r, const Qkv& in) {
   random::Mask mask = r.mask;
   mask.column += r.cp.rank() * mine * group * r.all();
   AttentionShape whole = r.shape;
-  whole.time = r.all();
+  whole.time = r.all(), whole.key_time = 0;
   Tensor y = attention(over(in.q, group), over(in.k, 1), over(in.v, 1), whole, mask);
   y = view(y, {y.size(0), mine, group * dim});
   Tensor back = record("heads_to_rows", to_rows(r, y.detach()), {y},

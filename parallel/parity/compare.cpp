@@ -29,11 +29,13 @@ double factor_of(const Assembled& right, const Assembled& other) {
 /// Returns the likely cause: a factor that is the size of an axis, or one over it, tells it.
 std::string guess(double factor, const MeshShape& mesh) {
   auto near = [&](double x) { return std::abs(factor - x) < 1e-2 * x; };
-  for (const Axis& axis : mesh.axes()) {
+  auto sums = mesh.axes();
+  if (mesh.data() > mesh.dp) sums.push_back({"dp x cp", Cuts::samples, mesh.data()});
+  for (const Axis& axis : sums) {
     int size = axis.size;
     if (size == 1) continue;
     std::vector<std::string> axes;
-    for (const Axis& a : mesh.axes())
+    for (const Axis& a : sums)
       if (a.size == size) axes.push_back(a.name);
     std::string which = join(axes, " or ");
     if (near(double(size)))

@@ -22,8 +22,6 @@ std::vector<int> choices(int given, int64_t ranks) {
 
 constexpr const char* one_stage = "1f1b";  // where all schedules are alike
 
-std::string shown(int64_t size) { return size > 0 ? std::to_string(size) : "open"; }
-
 int extent(Recompute r) { return r == Recompute::block_split ? 3 : int(r); }
 
 /// True if the optimizer keeps AdamW's moments, and nothing else.
@@ -50,21 +48,22 @@ class Enumeration {
 
   Candidates run() {
     const MeshShape& m = o_.train.step.mesh;
-    int64_t ranks = o_.ranks > 0 ? o_.ranks : given_ranks(m);
+    int64_t ranks = o_.ranks > 0 ? o_.ranks : int64_t(m.least_size());
     for (int tp : choices(m.tp, ranks))
-      for (int pp : choices(m.pp, ranks)) {
-        int64_t others = int64_t(pp) * tp * m.cp;
-        if (m.dp > 0 ? m.dp * others != ranks : ranks % others != 0) continue;
-        if (m.tp == 0 && tp > 2 * hardware_.per_node) continue;
-        try_mesh({.dp = int(ranks / others), .pp = pp, .tp = tp, .cp = m.cp});
-      }
+      for (int pp : choices(m.pp, ranks))
+        for (int cp : choices(m.cp, ranks)) {
+          int64_t others = int64_t(pp) * tp * cp;
+          if (m.dp > 0 ? m.dp * others != ranks : ranks % others != 0) continue;
+          if (m.tp == 0 && tp > 2 * hardware_.per_node) continue;
+          try_mesh({.dp = int(ranks / others), .pp = pp, .tp = tp, .cp = cp});
+        }
     check_input(
         !found_.all.empty(), Exit::config, "{}",
         !found_.refusals.empty()
             ? found_.refusals.front()
-            : fmt::format("mesh: {} ranks with dp={}, pp={}, tp={}; expected sizes that multiply "
-                          "to {}\n  Change --ranks, or leave one of --dp, --pp, --tp open.",
-                          ranks, shown(m.dp), shown(m.pp), shown(m.tp), ranks));
+            : fmt::format("mesh: {} ranks with {}; expected sizes that multiply to {}\n  Change "
+                          "--ranks, or leave one of --dp, --pp, --tp open.",
+                          ranks, given_axes(m), ranks));
     std::ranges::stable_sort(found_.all, {}, [](auto& c) { return c.time.total(); });
     return std::move(found_);
   }
@@ -258,10 +257,13 @@ TrainOptions Candidate::options(const TrainOptions& base) const {
   return t;
 }
 
-int64_t given_ranks(const MeshShape& mesh) {
-  int64_t ranks = 1;
-  for (const Axis& a : mesh.axes()) ranks *= std::max(1, a.size);
-  return ranks;
+std::string given_axes(const MeshShape& mesh) {
+  std::vector<std::string> axes;
+  for (auto [name, size] :
+       {std::pair("dp", mesh.dp), {"pp", mesh.pp}, {"cp", mesh.cp}, {"tp", mesh.tp}})
+    if (std::string_view(name) != "cp" || size != 1)
+      axes.push_back(fmt::format("{}={}", name, size > 0 ? std::to_string(size) : "open"));
+  return join(axes, ", ");
 }
 
 Candidates candidates(const PlanOptions& o, const Hardware& h, StepTimes& times) {

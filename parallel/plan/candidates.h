@@ -32,8 +32,8 @@ struct Candidates {
   std::vector<std::string> refusals;  ///< each once
 };
 
-/// Returns the ranks of a mesh whose open axes, of size 0, have one.
-int64_t given_ranks(const MeshShape& mesh);
+/// Returns `dp=2, pp=open, tp=1`: what is given of a mesh.
+std::string given_axes(const MeshShape& mesh);
 
 /// Returns all that `o` leaves open, fastest first. Left out: tensor parallelism over more than two
 /// nodes; schedules that are idle at least as long as another of as many chunks and keep no fewer

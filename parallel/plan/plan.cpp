@@ -117,10 +117,11 @@ class Search {
   }
 
  private:
-  using Group = std::tuple<int, int, int, size_t>;
+  using Group = std::tuple<int, int, int, int, size_t>;
   /// Returns the group of a candidate: its mesh, or, where only one mesh is asked for, itself.
   Group group(const Candidate& c) const {
-    return {c.mesh.dp, c.mesh.pp, c.mesh.tp, one_mesh_ ? size_t(&c - ways_.all.data()) : 0};
+    return {c.mesh.dp, c.mesh.pp, c.mesh.tp, c.mesh.cp,
+            one_mesh_ ? size_t(&c - ways_.all.data()) : 0};
   }
 
   bool surely_over(const Candidate& c) const {
@@ -202,15 +203,10 @@ Plans plans(const Task& task, const PlanOptions& given) {
     if (s.mesh.pp == 0) s.mesh.pp = file.shape.stages;
     s.schedules[s.schedule] = schedule_from(file, s.schedule);
   }
-  constexpr int64_t limit = 65536;  // of each, so that products of three do not overflow
-  check_input(
-      std::max({int64_t(m.dp), int64_t(m.pp), int64_t(m.tp), int64_t(m.cp), o.ranks}) <= limit,
-      Exit::config, "plan: dp={}, pp={}, tp={} on {} ranks; expected {} ranks at most", m.dp, m.pp,
-      m.tp, o.ranks, limit);
-  if (o.ranks == 0) o.ranks = given_ranks(m);
-  check_input(o.ranks <= limit, Exit::config,
-              "plan: dp={}, pp={}, tp={}, so {} ranks; expected {} at most", m.dp, m.pp, m.tp,
-              o.ranks, limit);
+  constexpr int64_t limit = 65536;
+  if (o.ranks == 0) o.ranks = int64_t(std::min(m.least_size(), 1e9));
+  check_input(o.ranks <= limit && m.least_size() <= limit, Exit::config,
+              "plan: {} on {} ranks; expected {} ranks at most", given_axes(m), o.ranks, limit);
   if (s.global_batch == 0) s.global_batch = std::max<int64_t>(1, s.micro_batch) * o.ranks;
   MetaComm alone(1, 0);
   auto model = model_of(task.build, TensorParallel(alone));

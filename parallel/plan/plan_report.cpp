@@ -21,8 +21,8 @@ std::string precision(DType dtype) {
 
 /// Returns a note if the global batch rules out the largest possible number of replicas.
 std::string batch_that_limits(const StepOptions& asked, int64_t ranks) {
-  int64_t replicas =
-      ranks / (std::max(1, asked.mesh.pp) * std::max(1, asked.mesh.tp) * asked.mesh.cp);
+  int64_t replicas = ranks / (std::max(1, asked.mesh.pp) * std::max(1, asked.mesh.tp) *
+                              std::max(1, asked.mesh.cp));
   int64_t unit = replicas * std::max<int64_t>(1, asked.micro_batch);
   if (asked.mesh.dp > 0 || replicas == 0 || asked.global_batch % unit == 0) return "";
   return fmt::format(
@@ -114,15 +114,25 @@ struct Column {
 };
 
 std::vector<Column> columns_of(const Plans& found, std::span<const Plan> all) {
+  bool rows = std::ranges::any_of(all, [](auto& p) { return p.options.step.mesh.cp > 1; });
   // Mesh, time, MFU and memory stay; then the columns that tell rows apart.
-  std::vector<Column> columns{{{"dp x pp x tp"}, 0}, {{"ZeRO"}, 2},      {{"schedule"}, 1},
-                              {{"micro"}, 1},        {{"recompute"}, 2}, {{"sp"}, 3},
-                              {{"a step"}, 0},       {{"MFU"}, 0},       {{"bubble"}, 6},
-                              {{"memory"}, 0},       {{"free"}, 5},      {{"why"}, 4}};
+  std::vector<Column> columns{{{rows ? "dp x pp x cp x tp" : "dp x pp x tp"}, 0},
+                              {{"ZeRO"}, 2},
+                              {{"schedule"}, 1},
+                              {{"micro"}, 1},
+                              {{"recompute"}, 2},
+                              {{"sp"}, 3},
+                              {{"a step"}, 0},
+                              {{"MFU"}, 0},
+                              {{"bubble"}, 6},
+                              {{"memory"}, 0},
+                              {{"free"}, 5},
+                              {{"why"}, 4}};
   for (const Plan& p : all) {
     const StepOptions& s = p.options.step;
     double need = p.need(found.hardware);
-    std::string cells[] = {fmt::format("{} x {} x {}", s.mesh.dp, s.mesh.pp, s.mesh.tp),
+    std::string cells[] = {fmt::format("{} x {} x {}{}", s.mesh.dp, s.mesh.pp,
+                                       rows ? fmt::format("{} x ", s.mesh.cp) : "", s.mesh.tp),
                            std::to_string(int(s.zero)),
                            schedule_of(s),
                            std::to_string(s.micro_batch),
@@ -198,12 +208,13 @@ void print_json(const Task& task, const Plans& found) {
     const StepOptions& s = p.options.step;
     double weight = task.samples->weight(0), seconds = p.time.total();
     fmt::print(
-        "{{\"dp\": {}, \"pp\": {}, \"tp\": {}, \"zero\": {}, \"schedule\": {}, \"chunks\": {}, "
+        "{{\"dp\": {}, \"pp\": {}, \"cp\": {}, \"tp\": {}, \"zero\": {}, \"schedule\": {}, "
+        "\"chunks\": {}, "
         "\"micro_batch\": {}, \"global_batch\": {}, \"recompute\": \"{}\", \"sequence_parallel\": "
         "{}, "
         "\"memory_bytes\": {:.0f}, \"step_seconds\": {}, \"tokens_per_second\": {}, \"mfu\": {}, "
         "\"fits\": {}}}\n",
-        s.mesh.dp, s.mesh.pp, s.mesh.tp, int(s.zero), nn::quoted(s.schedule), s.chunks,
+        s.mesh.dp, s.mesh.pp, s.mesh.cp, s.mesh.tp, int(s.zero), nn::quoted(s.schedule), s.chunks,
         s.micro_batch, s.global_batch, name_of(s.recompute), s.sequence_parallel,
         p.need(found.hardware), seconds, double(s.global_batch) * weight / seconds, p.mfu,
         p.need(found.hardware) <= found.budget);

@@ -171,8 +171,8 @@ std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
         Slot forward = pass(l.forward, l.tp_forward, l.forward_beats, o);
         Slot backward = pass(l.backward, l.tp_backward, l.backward_beats, o);
         slot.compute += forward.compute + backward.compute;
-        forward.tensor += h.seconds(l.cp_forward, o.mesh.cp, o.mesh.tp);
-        backward.tensor += h.seconds(l.cp_backward, o.mesh.cp, o.mesh.tp);
+        forward.tensor += over_rows(l.cp_forward, l.forward, o);
+        backward.tensor += over_rows(l.cp_backward, l.backward, o);
         slot.tensor += forward.tensor + backward.tensor;
         slot.forward += forward.total();
         slot.compute += kernels_->gradients(double(l.parameters.trained), h, o.reduce_dtype);
@@ -186,10 +186,20 @@ std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
                           .attention = l.forward.attention,
                           .scores = l.forward.scores};
           slot.compute += kernels_->device(core, h, o.dtype);
+          slot.tensor += over_rows(l.cp_forward, l.forward, o);
         }
       }
     }
   return all;
+}
+
+double StepTimes::over_rows(const Ledger::Line& sent, const KernelWork& work,
+                            const StepOptions& o) const {
+  double seconds = hardware_.seconds(sent, o.mesh.cp, o.mesh.tp);
+  if (o.cp_form != ContextForm::ring || !overlaps(o.mesh.cp, o.mesh.tp)) return seconds;
+  KernelWork blocks{.products = work.attention, .attention = work.attention, .scores = work.scores};
+  double beside = kernels_->device(blocks, hardware_, o.dtype) * (o.mesh.cp - 1) / o.mesh.cp;
+  return std::max(0., seconds - beside);
 }
 
 double StepTimes::handover(const StepOptions& o) {

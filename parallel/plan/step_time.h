@@ -15,7 +15,7 @@ namespace triax::parallel {
 /// The seconds of one step, by their use.
 struct StepTime {
   double compute = 0;   ///< kernels of the slowest stage, all micro-batches
-  double tensor = 0;    ///< its collectives of tp that nothing hides
+  double tensor = 0;    ///< its collectives of tp and cp that nothing hides
   double handover = 0;  ///< its activations and gradients to and from other stages
   double bubble = 0;    ///< waiting in the pipeline
   double data = 0;      ///< collectives of dp that nothing hides
@@ -61,7 +61,8 @@ class KernelTimes {
 /// last micro-batch, and while the slowest stage still works. With ZeRO 2 and 3 a micro-batch takes
 /// at least its collectives. The new weights of ZeRO 1 and 2 are gathered behind the first forward,
 /// but for those of one layer. A collective of tp that is cut in pieces is hidden by the kernels
-/// between its start and the wait for it; whole ones are counted whole.
+/// between its start and the wait for it; whole ones are counted whole. So are those of cp, but for
+/// a ring's, which attention hides.
 class StepTimes {
  public:
   /// Keeps references to both.
@@ -93,6 +94,9 @@ class StepTimes {
   bool overlaps(int64_t ranks, int64_t stride) const;
   std::vector<Slot> slots(const StepOptions& o);
   double handover(const StepOptions& o);
+  /// Returns the seconds of collectives of cp, of forward or backward, that nothing hides: a ring
+  /// passes all blocks but a rank's own while they are at work.
+  double over_rows(const Ledger::Line& sent, const KernelWork& work, const StepOptions& o) const;
   double over_replicas(const MeshShape& m, int64_t calls, double bytes) const;
   /// Returns the seconds of dp's collectives behind the last backward of a stage, of which the
   /// first are `hidden` behind kernels, and those of the gathering in front of the next forward.

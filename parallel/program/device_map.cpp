@@ -196,11 +196,12 @@ std::vector<int64_t> stages_of(const Places& places) {
 /// Checks that flags do not set what a map sets.
 void check_alone(const TrainOptions& o) {
   const MeshShape& m = o.step.mesh;
-  bool alone = m.dp <= 1 && m.pp == 1 && m.tp == 1 && o.launch.ranks == 0 &&
+  bool alone = m.dp <= 1 && m.stage() * m.pp <= 1 && o.launch.ranks == 0 &&
                o.step.placement.empty() && o.step.offload == Offloaded::nothing;
-  check_input(alone, Exit::config,
-              "device-map with --dp, --pp, --tp, --ranks, --placement or --offload\n  The map "
-              "places the layers of one process. Leave the others, or --device-map, out.");
+  check_input(
+      alone, Exit::config,
+      "device-map with --dp, --pp, --cp, --tp, --ranks, --placement or --offload\n  The map "
+      "places the layers of one process. Leave the others, or --device-map, out.");
   const std::string& comm = o.launch.comm;
   check_input(comm == "auto" || comm == "threads", Exit::config,
               "device-map with comm={}\n  The GPUs are of one process. Leave --comm out.", comm);

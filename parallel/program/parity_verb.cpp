@@ -36,7 +36,7 @@ Verb parity_verb(ProgramOptions& p, std::string_view asked) {
   train.lr.warmup = -1;                             // follows the steps
   if (asked == "parity" && p.parity_defaults) p.parity_defaults(train);
   SettingGroup own("Parity");
-  own.add("mesh", "DPxPPxTP", "ranks on each axis, which are threads", &o->mesh)
+  own.add("mesh", "DPxPPxTP", "ranks on each axis, which are threads; or DPxPPxCPxTP", &o->mesh)
       .add(
           "same-micro-batches", "",
           "let the one rank take the mesh's micro-batches, not the whole batch at once: for a loss "

@@ -41,9 +41,7 @@ std::string flags_for_train(const Request& request) {
 /// Refuses defaults that are for small runs where the plan is for more ranks than this machine's.
 void check_needs(const ProgramOptions& p, const PlanOptions& o) {
   const MeshShape& m = o.train.step.mesh;
-  double axes = 1;
-  for (const Axis& a : m.axes()) axes *= std::max(1, a.size);
-  double ranks = std::max(double(o.ranks), axes);
+  double ranks = std::max(double(o.ranks), m.least_size());
   auto here = std::max(double(std::thread::hardware_concurrency()), double(gpu_count()));
   auto has = [&](const std::string& name) { return std::ranges::count(o.given, name) > 0; };
   for (auto& [name, example, or_else] : p.plan_needs)
@@ -95,7 +93,8 @@ Settings plan_settings(PlanOptions& o, const ProgramOptions& p) {
     auto is = [&](std::initializer_list<const char*> names) {
       return std::ranges::count(names, s.name) > 0;
     };
-    if (is({"dp", "pp", "tp", "micro-batch"})) s.range.min = 0;
+    if (is({"dp", "pp", "tp", "cp", "micro-batch"})) s.range.min = 0;
+    if (is({"cp"})) s.help += "; 0: all are tried";
     if (is({"dp", "pp", "tp"})) s.shown = "all that the ranks allow";
     if (is({"zero", "schedule", "chunks", "sequence-parallel"})) s.shown = "all are tried";
     if (is({"recompute"})) s.shown = "all but block-split are tried";

@@ -72,7 +72,7 @@ class TrainCall {
     int64_t ranks = mesh_for_ > 0         ? mesh_for_
                     : o.comm == "threads" ? std::max<int64_t>(1, o.ranks)
                                           : announced_by_launcher().size;
-    deepspeed_dp_ = m.dp > 0 ? m.dp : std::max<int64_t>(1, ranks / (int64_t{m.pp} * m.tp * m.cp));
+    deepspeed_dp_ = m.dp > 0 ? m.dp : std::max<int64_t>(1, int64_t(double(ranks) / m.least_size()));
     notes_ =
         parallel::apply_deepspeed({train_.deepspeed, own_.name, settings_, given, deepspeed_dp_});
   }
@@ -87,8 +87,8 @@ class TrainCall {
   /// Prints the ranks of the mesh, and its flags: for launch.sh --elastic.
   int print_mesh() {
     StepOptions on = elastic_options(own_.task(), train_, mesh_for_).step;
-    fmt::print("{} {} --micro-batch {} --global-batch {}\n", on.mesh.size(), flags(on.mesh),
-               on.micro_batch, on.global_batch);
+    fmt::print("{} {} --micro-batch {} --global-batch {}\n", on.mesh.size(),
+               flags(on.mesh, train_.step.mesh), on.micro_batch, on.global_batch);
     return 0;
   }
 

@@ -24,7 +24,8 @@ Verb schedule_verb(ProgramOptions& p);
 /// Returns verbs that show one checkpoint: `RUN/step-N`, or a run directory, whose newest is taken.
 std::vector<Verb> checkpoint_verbs();
 
-/// Returns `2x2x2` as a mesh. Throws Error 78 for another text.
+/// Returns `2x2x2` (dp x pp x tp) or `2x2x2x2` (dp x pp x cp x tp) as a mesh. Throws Error 78 for
+/// another text.
 MeshShape mesh_of(const std::string& text);
 
 /// Throws Error 73, which names the flag, if no file can be made at `path`: for a check before long

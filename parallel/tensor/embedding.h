@@ -1,5 +1,6 @@
 #pragma once
 #include "autograd/ops.h"
+#include "core/check.h"
 #include "nn/batch.h"
 #include "nn/embedding.h"
 #include "nn/key_value_cache.h"
@@ -58,6 +59,11 @@ class VocabularyEmbedding : public nn::Module {
     Tensor targets = batch.target.view({batch.target.numel()});
     if (batch.row_parts == 1) return cross_entropy(std::move(mine), targets, o);
     int64_t rows = targets.numel() / batch.row_parts;
+    check_input(
+        rows * batch.row_parts == targets.numel(), Exit::config,
+        "bitwise: {} targets in {} row parts; expected a multiple\n  Take a --row-parts that "
+        "divides the length of a sample.",
+        targets.numel(), batch.row_parts);
     Tensors losses = split(mine, 0, std::vector<int64_t>(size_t(batch.row_parts), rows));
     for (int64_t i = 0; i < batch.row_parts; ++i) {
       Tensor part = targets.narrow(0, i * rows, rows);

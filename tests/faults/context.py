@@ -60,7 +60,7 @@ FAULTS = [
           [('data_ = s.cp == 1 ? dp_ : &over({"dp", "cp"});', "data_ = dp_;")],
           [Run(PLAIN, "step 1: gradient on replicas of .*"), Run("--mesh 2x1x2x1 --zero 2", "step 1: gradient .*")]),
     Fault("rotary_positions_of_the_first_rank", "nn/rotary.h",
-          [("table_.narrow(0, s.first, s.count)", "table_.narrow(0, s.first % s.count, s.count)")],
+          [("all.narrow(0, s.first, s.count)", "all.narrow(0, s.first % s.count, s.count)")],
           [Run(PLAIN, "step 1: activation of block0", program="llama")]),
     Fault("rows_of_a_rank_rounded_at_once", "parallel/train/step/replica.cpp",
           [("             .row_parts = o.row_parts_here(),\n", "")],

@@ -81,12 +81,14 @@ TEST(Mesh, GradientsAreSummedOverSamplesAndRows) {
   });
 }
 
-TEST(Mesh, SuggestsNoAxisThatWasNotAskedFor) {
+TEST(Mesh, SuggestsTheAxesThatWereAskedFor) {
   std::string with = test::error_of([] { check_shape({.dp = 2, .cp = 4}, 4); }, Exit::config);
   EXPECT_EQ(with.substr(0, with.find("\n  For")),
             "mesh: dp 2 * pp 1 * cp 4 * tp 1 = 8 does not equal the 4 ranks started\n"
             "  With 4 ranks try: --dp 2 --pp 1 --cp 2 --tp 1, or --dp 1 --pp 1 --cp 4 --tp 1, or "
-            "--dp 4 --pp 1 --tp 1");
+            "--dp 4 --pp 1 --cp 1 --tp 1");
+  EXPECT_EQ(flags({.dp = 2}), "--dp 2 --pp 1 --tp 1");
+  EXPECT_EQ(flags({.dp = 2}, {.cp = 2}), "--dp 2 --pp 1 --cp 1 --tp 1");
 }
 
 TEST(Mesh, RefusesAnotherNumberOfRanks) {

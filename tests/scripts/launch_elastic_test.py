@@ -64,6 +64,16 @@ class LaunchElasticTest(launch_test.Launching):
         self.assertEqual(asked[0], "train --out out --mesh-for 4")
         self.assertEqual(asked[-1], "train --out out --resume last-good --micro-batch 1 --global-batch 12 --mesh-for 2")
 
+    def test_any_axes(self):
+        self.starts("save 3; die", "exit 0")
+        words = PROGRAM.replace("{most}", "99").replace("--dp $n --pp 1", "--dp $n --pp 1 --cp 1")
+        self.file("program", words, 0o755)
+        starts, said = self.job(0)
+        mesh = self.mesh(3).replace("--pp 1", "--pp 1 --cp 1")
+        self.assertEqual(starts[1], f"--resume last-good {mesh}")
+        self.assertTrue(said[0].endswith("; 3 ranks: --dp 3 --pp 1 --cp 1 --tp 1"), said)
+        self.assertTrue((self.folder / "asked").read_text().endswith("--micro-batch 1 --global-batch 12 --mesh-for 3\n"))
+
     def test_never_fewer_than_the_least(self):
         self.starts("save 1; die", "save 2; die", "save 3; die", "exit 0")
         self.job(0, n="3:4")

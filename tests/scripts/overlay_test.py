@@ -95,6 +95,13 @@ stage 0 waits most: 8.50 ms of 14.50 ms
         self.assertIsNone(read_trace(self.folder / "none.json"))
         self.assertIn("step 7 has no actions of a pipeline", self.call(self.trace(text), code=65))
 
+    def test_ranks_with_other_rows_are_of_the_same_stage(self):
+        two = '"waiting":0.125},\n{"rank":1,"dp":0,"pp":0,"cp":1,"tp":0,"busy":0,"communicating":0,"waiting":0},'
+        text = small_trace().replace('"rank":1', '"rank":2').replace('"waiting":0.125},', two, 1).replace('"pid":2', '"pid":3')
+        read = read_trace(self.trace(text.replace('"pp":0,"tp"', '"pp":0,"cp":0,"tp"')))
+        self.assertEqual([r.cp for r in read.ranks], [0, 1, 0])
+        self.assertEqual(read.pipeline.stages, 2)
+
     def test_runs_without_a_trace(self):
         self.assertIn("there is no run nowhere", self.call("nowhere", code=66))
         (self.folder / "run").mkdir()

@@ -226,6 +226,12 @@ class Walk {
     used_.insert(reached_now_.begin(), reached_now_.end());
     reached_now_.clear();
     if (trains_) check_keeps_nothing(run, x_, batch_);
+    if (o_.cp > 1 && layer.selective) {
+      (void)counted_rows_.take();
+      double before = meta_work().attention;
+      (void)layer.selective(x_, batch_);
+      check_attends_over_ranks(meta_work().attention - before);
+    }
     if (!last && !used_by(layer).empty()) check_rows(found_, alone_, o_.tp);
     x_ = y, *dx_ = {};
   }
@@ -255,10 +261,7 @@ class Walk {
     Tensor y = layer.run(x_, batch_);
     KernelWork forward = meta_work() - start;
     Ledger::Line passed_forward = passed();
-    check_input(o_.cp == 1 || forward.attention <= counted_rows_.take(), Exit::config,
-                "cp={}, and it attends to this rank's rows alone, 1/{} of each sample\n"
-                "  Attend by nn::attend(layer, batch, ..), or take --cp 1.",
-                o_.cp, o_.cp);
+    check_attends_over_ranks(forward.attention);
     Ledger::Line sent_forward = sent();
     auto forward_beats = ranks_.take();
     Tensor dy = zeros(y.shape(), y.dtype(), y.device());
@@ -283,10 +286,20 @@ class Walk {
     return y;
   }
 
+  /// Checks that the last run attended, with so much work, over the rows of all ranks.
+  void check_attends_over_ranks(double attention) const {
+    check_input(o_.cp == 1 || attention <= counted_rows_.take(), Exit::config,
+                "cp={}, and it attends to this rank's rows alone, 1/{} of each sample\n"
+                "  Attend by nn::attend(layer, batch, ..), or take --cp 1.",
+                o_.cp, o_.cp);
+  }
+
   void check_end() {
-    check_input(x_.numel() == losses_, Exit::config,
-                "model: its last layer, {}, returns {}; expected the sum of the loss, one element",
-                found_.back().name, x_);
+    check_input(
+        x_.numel() == losses_, Exit::config,
+        "model: its last layer, {}, returns {}; expected the sum of the loss, one element{}",
+        found_.back().name, x_,
+        o_.row_parts == 1 ? "" : fmt::format(" for each of {} row parts", o_.row_parts));
     check_gradients(*model_, used_);
   }
 

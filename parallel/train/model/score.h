@@ -7,8 +7,10 @@
 
 namespace triax::parallel {
 
-/// Adds something up over a micro-batch: `prediction` is the last layer's output for it without
-/// target. Both are on the CPU. Blanks, which fill up the last micro-batch, must add nothing.
+/// Adds something up over a micro-batch's rows: `prediction` is the last layer's output for it
+/// without target. With context parallelism a rank has some rows of each sample, so what counts
+/// whole samples is another number with each cp. Both are on the CPU. Blanks, which fill up the
+/// last micro-batch, must add nothing.
 using Score = std::function<double(const Tensor& prediction, const Tensor& target)>;
 using Scores = std::map<std::string, Score>;  ///< by name
 

@@ -22,8 +22,8 @@ Settings checkpoint_settings(TrainOptions& o) {
            "newest is taken",
            &o.resume, {.shown = "start afresh", .derived = true, .saved = false})
       .add("resume-changed", "",
-           "resume with another --global-batch, --precision, --seed, --bitwise or --tp-slices than "
-           "the checkpoint's",
+           "resume with another --global-batch, --precision, --seed, --bitwise, --tp-slices or "
+           "--row-parts than the checkpoint's",
            &o.resume_changed, {.saved = false})
       .add("init|init-from|from-pretrained|pretrained|model-name-or-path", "CHECKPOINT",
            "initial weights: a checkpoint, or a run directory, whose newest is taken; its model "

@@ -26,7 +26,89 @@ void check_schedule_name(const StepOptions& o) {
   found->second(o.pipeline(), 0);  // it refuses chunks that it cannot have
 }
 
-/// Refuses options whose sums have an order, or pieces, that depend on the mesh.
+constexpr const char* mesh_heading = "Mesh";
+
+Settings axis_settings(MeshShape& m) {
+  SettingGroup group(mesh_heading, OnResume::free, {.plan = InPlan::sought});
+  return group
+      .add("dp|data-parallel|data-parallel-size", "N", "data-parallel replicas", &m.dp,
+           {.range = {0, huge},
+            .shown = "what the other axes leave of the ranks started",
+            .derived = true})
+      .add("pp|pipeline-parallel|pipeline-parallel-size|pipeline-model-parallel-size", "N",
+           "pipeline stages", &m.pp, {.range = {1, huge}})
+      .add("tp|tensor-parallel|tensor-parallel-size|tensor-model-parallel-size", "N",
+           "tensor-parallel ranks that split each layer", &m.tp, {.range = {1, huge}})
+      .add("cp|context-parallel|context-parallel-size", "N",
+           "context-parallel ranks that share the rows of each sample", &m.cp,
+           {.range = {1, huge}});
+}
+
+Settings way_settings(StepOptions& s) {
+  SettingGroup group(mesh_heading, OnResume::free, {.plan = InPlan::sought, .parity = true});
+  auto names = names_of(s.schedules);
+  return group
+      .add("sequence-parallel", "",
+           "shard the rows outside of split layers over tp (sequence parallelism)",
+           &s.sequence_parallel)
+      .add("zero|zero-stage", "0|1|2|3",
+           "ZeRO stage: what dp and cp shard; 1 optimizer state, 2 gradients too, 3 weights too",
+           choice(s.zero, {{"0", Zero::off},
+                           {"1", Zero::optimizer},
+                           {"2", Zero::gradients},
+                           {"3", Zero::parameters}}),
+           {.deepspeed = "zero_optimization.stage"})
+      .add("schedule", "NAME|FILE",
+           fmt::format("pipeline schedule: {}, or a .json file of `schedule --search`",
+                       join(names, ", ")),
+           &s.schedule, {.choices = names, .or_file = ".json"})
+      .add("chunks", "N", "model chunks on each stage", &s.chunks,
+           {.range = {0, 1024}, .shown = "1, or 2 for schedules of several", .derived = true});
+}
+
+}  // namespace
+
+Settings mesh_settings(StepOptions& s) {
+  SettingGroup group(mesh_heading, OnResume::free, {.plan = InPlan::taken, .parity = true});
+  return group.add(axis_settings(s.mesh))
+      .add(way_settings(s))
+      .add("cp-form|cp-comm-type", "ring|heads|gather",
+           "attention over cp: keys pass round, rows are changed for heads, or keys are gathered",
+           choice(s.cp_form, {{"ring", ContextForm::ring},
+                              {"heads", ContextForm::heads},
+                              {"gather", ContextForm::gather}}))
+      .add("reduce-dtype", "fp32|bf16",
+           "what gradients are sent in over dp and cp; bf16: half the bytes, rounded "
+           "before and after each sum",
+           choice(s.reduce_dtype, {{"fp32", f32}, {"bf16", bf16}}),
+           {.on_resume = OnResume::say, .deepspeed = "communication_data_type"})
+      .add("bitwise", "",
+           "the same bits of loss, weights and optimizer state on every mesh; on CPUs", &s.bitwise,
+           {.on_resume = OnResume::ask})
+      .add("tp-slices", "N",
+           "with --bitwise: slices in which split layers are summed, on any mesh whose tp divides "
+           "N",
+           &s.tp_slices, {.range = {1, Slices::most}, .on_resume = OnResume::ask})
+      .add("row-parts", "N",
+           "with --bitwise: parts of a sample's rows that are summed one by one, on any mesh whose "
+           "cp, twice, divides N",
+           &s.row_parts, {.range = {1, 4096}, .on_resume = OnResume::ask})
+      .add("tp-pieces", "N",
+           "pieces of a split layer's rows: over tp one is sent while the next is computed",
+           &s.tp_pieces, {.range = {1, 64}})
+      .add("placement", "N,N,..",
+           "layers (all, or those between first and last) on each stage and chunk", &s.placement,
+           {.shown = "balanced by cost", .derived = true});
+}
+
+void resolve_mesh(StepOptions& o, int64_t ranks) {
+  if (o.mesh.dp == 0) o.mesh.dp = std::max(1, int(double(ranks) / o.mesh.least_size()));
+  read_schedule_file(o);
+  auto schedule = o.schedules.find(o.schedule);  // else check_mesh() refuses it
+  if (o.chunks == 0) o.chunks = schedule == o.schedules.end() ? 1 : schedule->second.chunks;
+}
+
+// Refuses options whose sums have an order, or pieces, that depend on the mesh.
 void check_bitwise(const TrainOptions& o) {
   const StepOptions& s = o.step;
   check_input(s.bitwise || s.tp_slices == 1, Exit::config,
@@ -67,89 +149,6 @@ void check_bitwise(const TrainOptions& o) {
     without(scale == 0 || std::exp2(std::round(std::log2(scale))) == scale,
             fmt::format("a loss scale of {}", scale),
             "Expected a power of two, which rounds nothing");
-}
-
-constexpr const char* mesh_heading = "Mesh";
-
-Settings axis_settings(MeshShape& m) {
-  SettingGroup group(mesh_heading, OnResume::free, {.plan = InPlan::sought});
-  return group
-      .add("dp|data-parallel|data-parallel-size", "N", "data-parallel replicas", &m.dp,
-           {.range = {0, huge},
-            .shown = "what the other axes leave of the ranks started",
-            .derived = true})
-      .add("pp|pipeline-parallel|pipeline-parallel-size|pipeline-model-parallel-size", "N",
-           "pipeline stages", &m.pp, {.range = {1, huge}})
-      .add("tp|tensor-parallel|tensor-parallel-size|tensor-model-parallel-size", "N",
-           "tensor-parallel ranks that split each layer", &m.tp, {.range = {1, huge}})
-      .add("cp|context-parallel|context-parallel-size", "N",
-           "context-parallel ranks that share the rows of each sample", &m.cp,
-           {.range = {1, huge}});
-}
-
-Settings way_settings(StepOptions& s) {
-  SettingGroup group(mesh_heading, OnResume::free, {.plan = InPlan::sought, .parity = true});
-  auto names = names_of(s.schedules);
-  return group
-      .add("sequence-parallel", "",
-           "shard the rows outside of split layers over tp (sequence parallelism)",
-           &s.sequence_parallel)
-      .add("cp-form|cp-comm-type", "ring|heads|gather",
-           "attention over cp: keys pass round, rows are changed for heads, or keys are gathered",
-           choice(s.cp_form, {{"ring", ContextForm::ring},
-                              {"heads", ContextForm::heads},
-                              {"gather", ContextForm::gather}}))
-      .add("zero|zero-stage", "0|1|2|3",
-           "ZeRO stage: what dp shards; 1 optimizer state, 2 gradients too, 3 weights too",
-           choice(s.zero, {{"0", Zero::off},
-                           {"1", Zero::optimizer},
-                           {"2", Zero::gradients},
-                           {"3", Zero::parameters}}),
-           {.deepspeed = "zero_optimization.stage"})
-      .add("schedule", "NAME|FILE",
-           fmt::format("pipeline schedule: {}, or a .json file of `schedule --search`",
-                       join(names, ", ")),
-           &s.schedule, {.choices = names, .or_file = ".json"})
-      .add("chunks", "N", "model chunks on each stage", &s.chunks,
-           {.range = {0, 1024}, .shown = "1, or 2 for schedules of several", .derived = true});
-}
-
-}  // namespace
-
-Settings mesh_settings(StepOptions& s) {
-  SettingGroup group(mesh_heading, OnResume::free, {.plan = InPlan::taken, .parity = true});
-  return group.add(axis_settings(s.mesh))
-      .add(way_settings(s))
-      .add("reduce-dtype", "fp32|bf16",
-           "what gradients are sent in between data-parallel ranks; bf16: half the bytes, rounded "
-           "before and after each sum",
-           choice(s.reduce_dtype, {{"fp32", f32}, {"bf16", bf16}}),
-           {.on_resume = OnResume::say, .deepspeed = "communication_data_type"})
-      .add("bitwise", "",
-           "the same bits of loss, weights and optimizer state on every mesh; on CPUs", &s.bitwise,
-           {.on_resume = OnResume::ask})
-      .add("tp-slices", "N",
-           "with --bitwise: slices in which split layers are summed, on any mesh whose tp divides "
-           "N",
-           &s.tp_slices, {.range = {1, Slices::most}, .on_resume = OnResume::ask})
-      .add("row-parts", "N",
-           "with --bitwise: parts of a sample's rows that are summed one by one, on any mesh whose "
-           "cp, twice, divides N",
-           &s.row_parts, {.range = {1, 4096}, .on_resume = OnResume::ask})
-      .add("tp-pieces", "N",
-           "pieces of a split layer's rows: over tp one is sent while the next is computed",
-           &s.tp_pieces, {.range = {1, 64}})
-      .add("placement", "N,N,..",
-           "layers (all, or those between first and last) on each stage and chunk", &s.placement,
-           {.shown = "balanced by cost", .derived = true});
-}
-
-void resolve_mesh(StepOptions& o, int64_t ranks) {
-  int64_t others = int64_t(o.mesh.pp) * o.mesh.tp * o.mesh.cp;
-  if (o.mesh.dp == 0) o.mesh.dp = int(std::max<int64_t>(1, others > 0 ? ranks / others : 1));
-  read_schedule_file(o);
-  auto schedule = o.schedules.find(o.schedule);  // else check_mesh() refuses it
-  if (o.chunks == 0) o.chunks = schedule == o.schedules.end() ? 1 : schedule->second.chunks;
 }
 
 void check_mesh(const TrainOptions& o) {

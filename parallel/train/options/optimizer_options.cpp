@@ -87,16 +87,17 @@ void check_rates(const TrainOptions& o) {
 void check_muon(const TrainOptions& o) {
   const StepOptions& s = o.step;
   if (s.optimizer || s.algorithm != Algorithm::muon) return;
-  check_input(s.mesh.data() == 1 || !o.launch.nondeterministic, Exit::config,
-              "optimizer=muon with nondeterministic and dp={}\n  Each replica computes the update "
-              "by products of its own, which have to have the same bits. Leave --nondeterministic "
-              "out.",
-              s.mesh.data());
+  check_input(
+      s.mesh.data() == 1 || !o.launch.nondeterministic, Exit::config,
+      "optimizer=muon with nondeterministic and {} replicas\n  Each replica computes the update "
+      "by products of its own, which have to have the same bits. Leave --nondeterministic "
+      "out.",
+      s.mesh.data());
   bool slices = s.zero != Zero::off && s.mesh.data() > 1;
   if (!slices && s.mesh.tp == 1) return;
   fail(Exit::config,
        "optimizer=muon with {}\n  Muon needs whole matrices, of which a rank then holds a part. "
-       "Valid: --tp 1 and --zero 0; dp and pp may be any.",
+       "Valid: --tp 1 and --zero 0; dp, pp and cp may be any.",
        slices ? fmt::format("zero={}", int(s.zero)) : fmt::format("tp={}", s.mesh.tp));
 }
 

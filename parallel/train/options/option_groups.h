@@ -13,6 +13,7 @@ void resolve_optimizer(TrainOptions& o);
 // Throw Error 78 as check_options() says.
 void check_run(const TrainOptions& o);
 void check_mesh(const TrainOptions& o);
+void check_bitwise(const TrainOptions& o);
 void check_optimizer(const TrainOptions& o);
 void check_memory(const TrainOptions& o);
 void check_checkpoints(const TrainOptions& o);

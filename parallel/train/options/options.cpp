@@ -22,7 +22,16 @@ void resolve(TrainOptions& o, int64_t ranks) {
 
 void check_options(const TrainOptions& o, int64_t ranks, const FittingMesh& fits) {
   check_run(o);
-  check_shape(o.step.mesh, int(ranks), fits);
+  check_shape(o.step.mesh, int(ranks), [&](const MeshShape& shape) {
+    TrainOptions on = o;
+    on.step.mesh = shape;
+    try {
+      check_bitwise(on);
+    } catch (const Error&) {
+      return false;
+    }
+    return !fits || fits(shape);
+  });
   check_optimizer(o);  // sizes of a batch, from which the mesh's schedule follows
   check_mesh(o);
   check_memory(o);

@@ -1,4 +1,5 @@
 #pragma once
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -89,7 +90,7 @@ struct StepOptions {
   /// Returns the number of micro-batches of one replica in one step. Call when resolved.
   int64_t accumulation() const { return global_batch / (micro_batch * mesh.dp); }
   /// Returns the equal parts, each summed by itself, of the rows that a rank has of a sample.
-  int64_t row_parts_here() const { return bitwise ? row_parts / mesh.cp : 1; }
+  int64_t row_parts_here() const { return bitwise ? std::max(1, row_parts / mesh.cp) : 1; }
   PipelineShape pipeline() const {
     return {mesh.pp, chunks, int(accumulation()), schedules.at(schedule).placement};
   }

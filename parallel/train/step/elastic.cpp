@@ -16,7 +16,8 @@ constexpr int most_dps = 4;
 std::vector<MeshShape> choices(const StepOptions& o, int64_t ranks) {
   std::vector<MeshShape> shapes;
   const MeshShape& plan = o.mesh;
-  for (int inner = plan.tp * plan.cp; inner >= 1; --inner) {
+  for (auto inner = int(std::min<int64_t>(ranks, int64_t{plan.tp} * plan.cp)); inner >= 1;
+       --inner) {
     int tp = std::gcd(inner, plan.tp), cp = inner / tp;
     if (plan.cp % cp != 0) continue;
     for (int64_t pp = std::min<int64_t>(plan.pp, ranks / inner); pp >= 1; --pp) {
@@ -37,8 +38,8 @@ TrainOptions elastic_options(const Task& task, const TrainOptions& plan, int64_t
   check_task(task);
   TrainOptions o = plan;
   if (o.step.global_batch == 0) {
-    int64_t parts = int64_t{o.step.mesh.pp} * o.step.mesh.tp * o.step.mesh.cp;
-    int64_t dp = o.step.mesh.dp > 0 ? o.step.mesh.dp : std::max<int64_t>(1, ranks / parts);
+    const MeshShape& m = o.step.mesh;
+    int64_t dp = m.dp > 0 ? m.dp : std::max<int64_t>(1, int64_t(double(ranks) / m.least_size()));
     o.step.global_batch = o.step.micro_batch * dp;
   }
   std::exception_ptr why;

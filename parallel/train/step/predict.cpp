@@ -8,8 +8,10 @@ namespace triax::parallel {
 const Facts& Replica::facts_of(const nn::Batch& batch) {
   auto shapes = nn::input_shapes(batch);
   bool decoded = batch.cache != nullptr;
+  ProbeOptions whole = probe_options(options_);
+  whole.cp = whole.row_parts = 1;  // each rank of cp has all rows of it
   if (!predicted_ || predicted_->decoded != decoded || predicted_->inputs != shapes)
-    predicted_ = Predicted{shapes, decoded, probe(build_, batch, probe_options(options_))};
+    predicted_ = Predicted{shapes, decoded, probe(build_, batch, whole)};
   return predicted_->facts;
 }
 

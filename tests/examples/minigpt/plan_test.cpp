@@ -6,9 +6,11 @@
 
 #include <nlohmann/json.hpp>
 #include <random>
+#include <set>
 #include <sstream>
 
 #include "parallel/plan/candidates.h"
+#include "parallel/plan/step_time.h"
 #include "parallel/train/options/options.h"
 #include "tests/examples/minigpt/minigpt_run.h"
 #include "tests/support/temporary_directory.h"
@@ -16,6 +18,7 @@
 namespace triax::minigpt {
 namespace {
 
+using parallel::ContextForm;
 using parallel::Demand;
 using parallel::Plan;
 using parallel::PlanOptions;
@@ -104,6 +107,26 @@ TEST(Plan, ForeseesManyMicroBatchesFromAFew) {
         EXPECT_NEAR(foreseen[s].dp.bytes, found[s].dp.bytes, 1e-9 * found[s].dp.bytes);
         EXPECT_NEAR(foreseen[s].tp.bytes, found[s].tp.bytes, 1e-9 * found[s].tp.bytes);
         EXPECT_EQ(foreseen[s].links.bytes, found[s].links.bytes);
+      }
+    }
+}
+
+TEST(Plan, ForeseesRowsOverRanks) {
+  for (auto form : {ContextForm::ring, ContextForm::heads, ContextForm::gather})
+    for (auto mesh :
+         {parallel::MeshShape{.cp = 2}, {.dp = 2, .cp = 4}, {.pp = 2, .tp = 2, .cp = 2}}) {
+      Job c = drawn(3);
+      c.set({.dp = mesh.dp, .pp = mesh.pp, .tp = mesh.tp, .schedule = "1f1b"});
+      c.step().mesh.cp = mesh.cp, c.step().cp_form = form;
+      c.step().micro_batch = 2, c.step().global_batch = 8 * mesh.dp;
+      auto foreseen = foreseen_of(c), found = measured(c);
+      for (size_t s = 0; s < found.size(); ++s) {
+        auto where = fmt::format("{}, form {}, stage {}", str(mesh), int(form), s);
+        EXPECT_NEAR(double(foreseen[s].peak), double(found[s].peak), 0.05 * double(found[s].peak))
+            << where;
+        EXPECT_EQ(foreseen[s].cp.bytes, found[s].cp.bytes) << where;
+        EXPECT_GT(found[s].cp.bytes, 0) << where;
+        EXPECT_EQ(foreseen[s].dp.bytes, found[s].dp.bytes) << where;
       }
     }
 }
@@ -247,6 +270,45 @@ TEST(Plan, PrintsAnObjectForEachCandidate) {
   }
   EXPECT_EQ(printed, count);
   EXPECT_GT(printed, size_t(10));
+}
+
+/// Between nodes a ring passes keys beside attention to others; cores of one node have to move
+/// them.
+TEST(Plan, RingsHideBehindAttentionWhereCardsMoveThem) {
+  Job job;
+  job.model = {.layers = 2, .heads = 2, .width = 32, .context = 512, .vocab = 96};
+  job.step().mesh = {.cp = 2}, job.step().micro_batch = 1;
+  resolve(job.train, 2);
+  auto task = task_of(job);
+  auto tensor = [&](ContextForm form, int per_node, double network) {
+    parallel::Hardware h = parallel::hardware_named("cpu");
+    h.per_node = per_node, h.network = network, h.latency = 0;
+    auto o = job.step();
+    o.cp_form = form;
+    return parallel::StepTimes(task, h)(o).tensor;
+  };
+  EXPECT_EQ(tensor(ContextForm::ring, 1, 1e12), 0);
+  EXPECT_GT(tensor(ContextForm::gather, 1, 1e12), 0);
+  EXPECT_GT(tensor(ContextForm::ring, 2, 1e12), 0);
+  EXPECT_GT(tensor(ContextForm::ring, 1, 1e6), 0.9 * tensor(ContextForm::gather, 1, 1e6));
+}
+
+TEST(Plan, TriesEveryCpIfAskedTo) {
+  Job job;
+  job.model = {.layers = 2, .heads = 2, .width = 64, .context = 16, .vocab = 96};
+  auto sizes = [&](int cp) {
+    PlanOptions o = any_mesh();
+    o.ranks = 8, o.train.step.mesh.cp = cp;
+    std::set<int> found;
+    for (auto& p : plans(task_of(job), o).all) {
+      EXPECT_EQ(p.options.step.mesh.size(), 8);
+      found.insert(p.options.step.mesh.cp);
+    }
+    return found;
+  };
+  EXPECT_EQ(sizes(1), std::set{1});
+  EXPECT_EQ(sizes(4), std::set{4});
+  EXPECT_EQ(sizes(0), (std::set{1, 2, 4, 8}));
 }
 
 // The wide search leaves out what it need not rehearse: the best of it is the best of all.

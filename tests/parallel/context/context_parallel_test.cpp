@@ -164,12 +164,12 @@ TEST(ContextParallelTest, RefusesWhatItCannotShareOut) {
   EXPECT_EQ(
       error_of([&] { rows_of_rank(batch, 2, 0); }, Exit::config),
       "cp=2 with input [2, 10] i32 on cpu; expected dim 1 to count rows of a sample, a multiple "
-      "of 4\n  Take another --context or --cp.");
+      "of 4\n  Take samples of such a length, or --cp 1.");
   batch.input = zeros({2, 8}, i32, cpu);
   EXPECT_EQ(
       error_of([&] { rows_of_rank(batch, 2, 0); }, Exit::config),
       "cp=2 with [2, 10] i32 on cpu beside input [2, 8] i32 on cpu; expected equally many rows "
-      "in dim 1");
+      "in dim 1\n  Take --cp 1.");
   run_ranks(2, [](Communicator& comm) {
     Tensor x = filled({8, 3, 1, 4}, 1, f32);
     ContextParallel context(comm, ContextForm::heads);
@@ -180,7 +180,7 @@ TEST(ContextParallelTest, RefusesWhatItCannotShareOut) {
             },
             Exit::config),
         "cp=2 with cp-form=heads does not divide the 3 key-value heads of a rank\n  Each rank "
-        "attends with whole heads. Take --cp-form ring or gather.");
+        "attends with whole heads: take a smaller --cp, or --cp-form ring or gather.");
     EXPECT_EQ(error_of(
                   [&] {
                     context.attend({x, x, x}, {.time = 8, .key_time = 4}, {});

@@ -110,6 +110,30 @@ TEST(ContextParity, RefusesAttentionToTheRowsOfARankAlone) {
             "alone, 1/2 of each sample\n  Attend by nn::attend(layer, batch, ..), or take --cp 1.");
 }
 
+// What recomputation runs in its place is looked at too.
+TEST(ContextParity, RefusesSelectiveLayersThatAttendAlone) {
+  struct Forgetful : Reader {
+    explicit Forgetful(const TensorParallel& tp) : Reader(tp, Sees::all_before) {}
+    Tensor selective(const Tensor& x, const nn::Batch& batch) const {
+      Tensor in = view(qkv(norm(x)), {-1, heads_here, 3, width / heads});
+      return x + out(attention(in, {.time = batch.input.size(1)}));
+    }
+  };
+  struct Selective : nn::Sequence {
+    explicit Selective(const TensorParallel& tp) {
+      add<TokenLayer>("tokens", vocabulary, width, tp, VocabularyOptions{.std = 0.5});
+      add<Forgetful>("reader", tp);
+      add<ClassHead>("head", vocabulary, width, tp, VocabularyOptions{.std = 0.3});
+    }
+  };
+  Task with = task();
+  with.build = [](auto& tp) { return std::make_unique<Selective>(tp); };
+  std::string said =
+      error_of([&] { difference(with, options({.cp = 2}, ContextForm::ring)); }, Exit::config);
+  EXPECT_NE(said.find("layer reader of [16, 16] f32 on meta: cp=2, and it attends"), said.npos)
+      << said;
+}
+
 TEST(ContextParity, RefusesBuffers) {
   struct Norm : nn::Sequence {
     explicit Norm(const TensorParallel& tp) {
