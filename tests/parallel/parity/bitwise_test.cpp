@@ -198,11 +198,12 @@ TEST(Bitwise, WhatIsNotCoveredIsRefused) {
   expect_config_error([&] { trace(task_of(), o); }, {"tp-slices=2 without bitwise"});
   o = bitwise_options({1, 1, 2});
   o.step.sequence_parallel = true, o.step.tp_slices = 2;
-  expect_config_error([&] { trace(task_of<RowNet<32, Scaled>>(), o); },
-                      {"bitwise with sequence-parallel: mul does not sum", "x + bias"});
+  expect_config_error(
+      [&] { trace(task_of<RowNet<32, Scaled>>(), o); },
+      {"bitwise with sequence-parallel or row-parts: mul does not sum", "x + bias"});
   o.step.tp_slices = 16;  // of four rows a rank
   expect_config_error([&] { trace(task_of<BlockNet<8>>(), o); },
-                      {"bitwise with sequence-parallel:", "in 8 equal parts"});
+                      {"bitwise with sequence-parallel or row-parts:", "in 8 equal parts"});
   o = bitwise_options({1, 1, 1});
   o.step.micro_batch = 2;
   expect_config_error(
