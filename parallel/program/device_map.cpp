@@ -196,8 +196,8 @@ std::vector<int64_t> stages_of(const Places& places) {
 /// Checks that flags do not set what a map sets.
 void check_alone(const TrainOptions& o) {
   const MeshShape& m = o.step.mesh;
-  bool alone = m.dp <= 1 && m.stage() * m.pp <= 1 && o.launch.ranks == 0 &&
-               o.step.placement.empty() && o.step.offload == Offloaded::nothing;
+  bool alone = m.least_size() <= 1 && o.launch.ranks == 0 && o.step.placement.empty() &&
+               o.step.offload == Offloaded::nothing;
   check_input(
       alone, Exit::config,
       "device-map with --dp, --pp, --cp, --tp, --ranks, --placement or --offload\n  The map "
