@@ -87,10 +87,11 @@ def compare_with_manifest(table, checkpoint, flags):
 def training(pick, name):
     """Flags of a run, drawn as those of parity are, and how many ranks it has."""
     flags = fuzz.draw(pick, name, "text.txt", exact=False)
-    dp, pp, tp = map(int, flags[1].split("x"))
+    sizes = list(map(int, flags[1].split("x")))
+    axes = ("--dp", "--pp", "--cp", "--tp") if len(sizes) == 4 else ("--dp", "--pp", "--tp")
     at = flags.index("--steps")
     flags[at + 1] = str(STEPS)
-    return [*flags[2:], "--dp", dp, "--pp", pp, "--tp", tp], dp * pp * tp
+    return [*flags[2:], *(word for axis in zip(axes, sizes) for word in axis)], math.prod(sizes)
 
 
 def draw(shop, pick, number):
