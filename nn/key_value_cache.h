@@ -47,7 +47,7 @@ inline int64_t first_position(const Batch& batch) {
   return batch.cache ? batch.cache->tokens() : 0;
 }
 
-/// What attend() may see and drop.
+/// The keys that attend() sees, and the weights that it drops.
 struct AttendOptions {
   bool causal = true;
   int64_t window = 0;      ///< AttentionShape::window

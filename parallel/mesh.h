@@ -10,7 +10,7 @@
 
 namespace triax::parallel {
 
-/// What the ranks along an axis have of their own; all else they have alike.
+/// The part of a step that the ranks along an axis share out; all else they have alike.
 enum class Cuts {
   samples,  ///< of a step
   rows,     ///< of each sample

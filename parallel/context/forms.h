@@ -7,7 +7,7 @@
 
 namespace triax::parallel {
 
-/// What an attention over the ranks of cp is asked: `shape` is that of this rank's rows of each
+/// The arguments of attention over the ranks of cp: `shape` is that of this rank's rows of each
 /// sample, `mask` that of whole samples.
 struct ContextRows {
   Communicator& cp;
