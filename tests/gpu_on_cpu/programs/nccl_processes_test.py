@@ -19,7 +19,8 @@ minigpt, launcher = sys.argv[1], sys.argv[2]
 kills = int(sys.argv[3]) if len(sys.argv) > 3 else 2
 pick = random.Random(sys.argv[4] if len(sys.argv) > 4 else "kills")
 MODEL = dict(layers=4, heads=4, width=16, context=8, dropout=0.1, micro_batch=1, global_batch=8, warmup=0, val_fraction=0)
-MESHES = [dict(dp=2), dict(dp=8, zero=1), dict(dp=4, zero=2), dict(dp=2, tp=2, zero=3), dict(tp=4, sequence_parallel=True, tp_pieces=2),
+MESHES = [dict(dp=2), dict(dp=2, cp=2, zero=1), dict(cp=4, cp_form="gather"), dict(pp=2, cp=2, cp_form="heads", schedule="zb-h1"),
+          dict(dp=8, zero=1), dict(dp=4, zero=2), dict(dp=2, tp=2, zero=3), dict(tp=4, sequence_parallel=True, tp_pieces=2),
           dict(pp=2, schedule="interleaved"), dict(pp=4, schedule="zb-h1"), dict(pp=2, schedule="zb-v"),
           dict(dp=2, pp=2, tp=2, zero=2, tp_pieces=3), dict(pp=2, tp=2, schedule="zb-interleaved"), dict(dp=2, pp=2, schedule="zb-2p"),
           dict(dp=4, tp=2, zero=3, sequence_parallel=True, recompute="block")]
@@ -27,7 +28,7 @@ failures = []
 
 
 def ranks_of(mesh):
-    return math.prod(mesh.get(axis, 1) for axis in ("dp", "pp", "tp"))
+    return math.prod(mesh.get(axis, 1) for axis in ("dp", "pp", "cp", "tp"))
 
 
 def command(folder, name, mesh, **flags):
