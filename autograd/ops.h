@@ -140,6 +140,32 @@ struct VocabularySlice {
 /// slices give rows of zeros.
 Tensor embedding(const Tensor& ids, const Tensor& table, const VocabularySlice& slice = {});
 
+// -- Mixtures of experts. All but grouped_linear and attach_loss wait for the device.
+/// Columns i32 [rows, k] of the k largest of each row of x [rows, n], the largest first, of equal
+/// ones the first column; NaN counts as the least. Without gradient: gather(x, top_k(x, k)) has
+/// one.
+Tensor top_k(const Tensor& x, int64_t k);
+/// Entries of an index that belong together, such as the rows that chose one expert.
+struct Grouping {
+  Tensor order;                 ///< i32: entries group by group, each group in their order
+  Tensor place;                 ///< i32: the place of each entry in `order`
+  std::vector<int64_t> counts;  ///< the number in each group
+};
+/// The grouping of index (i32, values below `groups`), its entries counted row by row. On the meta
+/// device all groups are of one size.
+Grouping grouped(const Tensor& index, int64_t groups);
+/// Neighbouring rows that use one of several weights.
+struct Stretch {
+  int64_t weight, rows;
+};
+/// x w[e]^T of stretches of x [rows, in], one behind the other: w [weights, out, in] -> [rows,
+/// out]. The gradient of a weight without rows is 0. Where gradients are summed in fixed point each
+/// stretch's part is rounded by itself.
+Tensor grouped_linear(const Tensor& x, const Tensor& w, const std::vector<Stretch>& stretches);
+/// y itself, in whose backward `loss`, one element, starts from the gradient `seed`: how a layer in
+/// the middle of a model adds to the loss (nn::Batch::loss_seed). With seed 0 nothing is added.
+Tensor attach_loss(const Tensor& y, const Tensor& loss, double seed);
+
 // -- Rows: along the last dim.
 Tensor softmax(const Tensor& x);
 Tensor log_softmax(const Tensor& x);

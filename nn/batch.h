@@ -1,4 +1,5 @@
 #pragma once
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,17 @@ class Replicas {
   virtual void sum(const Tensor& x, int64_t ranks) const = 0;
 };
 
+/// Says what routers choose where their scores leave it open: a mesh that is compared with one rank
+/// follows it where two scores are equal but for rounding.
+class Choices {
+ public:
+  virtual ~Choices() = default;
+  /// Returns what to take in place of `chosen`, i32 [rows, k], the largest first by `scores`, f32
+  /// [rows, n]. `serial`: serial_of_row of each.
+  virtual Tensor settled(const std::string& router, const std::vector<int64_t>& serial,
+                         const Tensor& chosen, const Tensor& scores) const = 0;
+};
+
 class KeyValueCache;  // nn/key_value_cache.h
 
 /// One micro-batch, as every layer of a model sees it. Nothing here assumes text. In bf16 and fp16
@@ -34,6 +46,10 @@ struct Batch {
   /// The loss that the samples ask of a last layer that makes a cross-entropy: `ignore` and
   /// `smoothing`. In training `seed` is the dL/dy that backward starts from.
   CrossEntropyOptions loss = {};
+  /// In training the dL/dy of a sum over targets, from which losses start that other layers than
+  /// the last add (attach_loss); else 0.
+  double loss_seed = 0;
+  const Choices* choices = nullptr;  ///< null: routers take the largest scores
   int64_t row_parts = 1;  ///< bitwise: equal parts of a sample's rows, each with a loss of its own
 };
 

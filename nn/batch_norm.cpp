@@ -14,7 +14,7 @@ BatchNorm::BatchNorm(int64_t channels, int64_t samples, const BatchNormOptions& 
       variance_(
           buffer({.name = "variance", .shape = {channels}, .init = 1, .momentum = o.momentum})) {
   check_input(
-      !o.shard.partial, Exit::config,
+      !o.shard.is("tp", Along::parts), Exit::config,
       "batch norm: each tensor-parallel rank would normalise rows or channels of its own\n"
       "  Leave --sequence-parallel out, or shard it with tp.whole() outside of split stretches.");
   check(samples >= 1 && o.momentum >= 0 && o.momentum <= 1,

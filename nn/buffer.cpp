@@ -1,8 +1,12 @@
 #include "nn/buffer.h"
 
+#include <cstddef>
+#include <numeric>
+
 #include "autograd/touched.h"
 #include "core/backend.h"
 #include "core/check.h"
+#include "core/numbers/update.h"
 
 namespace triax::nn {
 
@@ -28,8 +32,24 @@ void Buffer::accumulate(const Tensor& x) {
 
 void Buffer::update(int64_t replicas, const Tensor& decision) {
   if (count == 0) return;
+  if (counts()) return update_by_counts(decision);
   backend(value).average(
       value, sum, {.rate = momentum, .scale = 1 / double(count * replicas), .decision = decision});
+}
+
+void Buffer::update_by_counts(const Tensor& decision) {
+  if (value.device() == meta_device) return;
+  constexpr size_t happens = offsetof(StepDecision, happens) / sizeof(double);
+  if (decision.defined() && decision.to_host<double>()[happens] == 0) return;
+  auto v = value.to_host<float>(), counted = sum.to_host<float>();
+  double total = std::accumulate(counted.begin(), counted.end(), 0.),
+         mean = total / double(v.size());
+  for (size_t i = 0; i < v.size(); ++i) {
+    double below = mean - double(counted[i]);
+    if (rule == Rule::share) v[i] = total > 0 ? float(double(counted[i]) / total) : 0;
+    else v[i] += float(momentum * ((below > 0) - (below < 0)));
+  }
+  copy_(value, from_host(v, value.shape(), value.device()));
 }
 
 }  // namespace triax::nn

@@ -8,11 +8,19 @@
 namespace triax::nn {
 
 Shape Parameter::slice() const {
-  if (full.rank() == 0 || shard.length < 0) return full;
+  Shape s = full;
+  if (shard.count >= 0) {
+    check(full.rank() >= 2 && (shard.dim > 0 || shard.length < 0) && shard.first >= 0 &&
+              shard.first + shard.count <= full[0],
+          "parameter {}: [{}, {}) of dim 0 of {}; expected a range inside it, and a slice of "
+          "another dim",
+          name, shard.first, shard.first + shard.count, full);
+    s[0] = shard.count;
+  }
+  if (full.rank() == 0 || shard.length < 0) return s;
   check(shard.begin >= 0 && shard.begin + shard.length <= full[shard.dim],
         "parameter {}: slice [{}, {}) of dim {} of {}; expected a range inside it", name,
         shard.begin, shard.begin + shard.length, shard.dim, full);
-  Shape s = full;
   s[shard.dim] = shard.length;
   return s;
 }
@@ -41,9 +49,13 @@ void Parameter::fill_slice(const Tensor& to) const {
   if (init.std == 0) return fill_(to, init.mean);
   Shape shape = to.shape();
   // A slice of `dim` is, for each index of the dims before it, one run of the full tensor.
-  int64_t inner = 1, whole = full.rank() ? full[shard.dim] : 1;
+  int64_t inner = 1, whole = full.rank() ? full[shard.dim] : 1, before = 0;
   for (int d = shard.dim + 1; d < full.rank(); ++d) inner *= full[d];
   int64_t run = (full.rank() ? shape[shard.dim] : 1) * inner;
+  if (shard.count >= 0) {  // behind whole matrices, however the slice cuts each
+    before = shard.first * (full.numel() / full[0]);
+    if (shard.dim == 0) whole = shape[0];
+  }
   // By pieces: a copy of the whole would take as much memory again.
   Tensor flat = to.view({-1}), some = empty({std::min<int64_t>(flat.numel(), 8192)}, f32, cpu);
   if (to.device() == meta_device) return;
@@ -52,7 +64,8 @@ void Parameter::fill_slice(const Tensor& to) const {
     int64_t n = std::min(some.numel(), flat.numel() - first);
 #pragma omp parallel for schedule(static)
     for (int64_t i = 0; i < n; ++i) {
-      int64_t at = first + i, in_full = at / run * whole * inner + shard.begin * inner + at % run;
+      int64_t at = first + i;
+      int64_t in_full = before + at / run * whole * inner + shard.begin * inner + at % run;
       values[i] = float(init.mean + init.std * random::normal(key, uint64_t(in_full)));
     }
     copy_(flat.narrow(0, first, n), some.narrow(0, 0, n));

@@ -1,4 +1,5 @@
 #pragma once
+#include <map>
 #include <optional>
 #include <string>
 
@@ -7,19 +8,33 @@
 
 namespace triax::nn {
 
+/// How the ranks along an axis of a mesh hold a parameter.
+enum class Along {
+  slice,  ///< each another slice
+  alike,  ///< all the same, and each computes all of its gradient
+  parts   ///< all the same, but each sees other tokens or features: gradients are to be summed
+};
+
 /// The slice of the full parameter that this rank holds: [begin, begin + length) of `dim`, or all
-/// of it. Written once, used for initialisation, checkpoints, the gradient norm and tensor-parallel
-/// reductions.
+/// of it. Written once, used for initialisation, checkpoints, the gradient norm and reductions.
 struct Shard {
   int dim = 0;
   int64_t begin = 0;
-  int64_t length = -1;        ///< -1: to the end
-  int64_t padding = 0;        ///< rows behind the slice (dim 0 only): zero, never seeded or saved
-  bool replicated = false;    ///< other tensor-parallel ranks hold the same slice ...
-  bool partial = false;       ///< ... but see other tokens or features: gradients are to be summed
-  bool first_replica = true;  ///< the one replica that counts in norms and checkpoints
-  int64_t chains = 1;  ///< bitwise: equal parts of a sample's rows here, each summed separately
+  int64_t length = -1;  ///< -1: to the end
+  int64_t padding = 0;  ///< rows behind the slice (dim 0 only): zero, never seeded or saved
+  /// The axes that its layer knows. Along those that cut samples or rows, and no parameter but by
+  /// a slice, all gradients are summed.
+  std::map<std::string, Along, std::less<>> along = {};
+  /// bitwise: equal parts of a sample's rows here, each summed separately; 0: its op says which
+  int64_t chains = 1;
   int64_t groups = 1;  ///< bitwise: equal parts of features here, each summed as if alone
+  /// A range of dim 0 beside the slice of another dim: of as many matrices as experts, say.
+  int64_t first = 0, count = -1;  ///< -1: all
+
+  bool is(std::string_view axis, Along how) const {
+    auto found = along.find(axis);
+    return found != along.end() && found->second == how;
+  }
 };
 
 /// Initial values: normal(mean, std), each a function of (seed, full name, position in the full

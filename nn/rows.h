@@ -19,6 +19,8 @@ class RowRanks {
   /// Returns where this rank's `mine` rows of a sample lie in it, in ascending order. The ranks'
   /// spans are equally many and long, and cover the sample.
   virtual std::vector<Span> spans(int64_t mine) const = 0;
+  /// Replaces x by its sum over the ranks. All ranks call it alike.
+  virtual void sum(const Tensor& x) const = 0;
   /// Returns triax::attention of this rank's queries over the keys of all ranks: q [tokens,
   /// kv_heads, group, head_dim], k and v [tokens, kv_heads, 1, head_dim], `shape` as of a sample of
   /// this rank's rows alone. Rows of `mask` count those of whole samples, its columns head * keys

@@ -17,10 +17,12 @@ struct Known {
   int MeshShape::*size;
   bool always = true;
 };
-constexpr auto known = std::to_array<Known>({{"pp", Cuts::layers, &MeshShape::pp},
-                                             {"dp", Cuts::samples, &MeshShape::dp},
-                                             {"cp", Cuts::rows, &MeshShape::cp, false},
-                                             {"tp", Cuts::features, &MeshShape::tp}});
+constexpr auto known =
+    std::to_array<Known>({{"pp", Cuts::layers, &MeshShape::pp},
+                          {"dp", Cuts::samples, &MeshShape::dp},
+                          {"ep", Cuts::samples | Cuts::experts, &MeshShape::ep, false},
+                          {"cp", Cuts::rows, &MeshShape::cp, false},
+                          {"tp", Cuts::features, &MeshShape::tp}});
 
 /// Returns the axes that texts about `s` and `other` name, in their order: the samples first.
 std::vector<Known> named(const MeshShape& s, const MeshShape& other = {}) {
@@ -62,7 +64,7 @@ std::vector<MeshShape> shapes_like(const MeshShape& wanted, int ranks, const Fit
     int points = 0;
     for (auto& k : axes)
       points += 4 * (s.*k.size == wanted.*k.size) +
-                2 * (k.cuts != Cuts::samples && wanted.*k.size % (s.*k.size) == 0);
+                2 * (!any(k.cuts, Cuts::samples) && wanted.*k.size % (s.*k.size) == 0);
     return points;
   };
   std::stable_sort(shapes.begin(), shapes.end(),
@@ -90,6 +92,20 @@ std::vector<Axis> MeshShape::axes() const {
   std::vector<Axis> all;
   for (auto& k : known) all.push_back({k.name, k.cuts, this->*k.size});
   return all;
+}
+
+int MeshShape::ranks_along(Cuts these) const {
+  int product = 1;
+  for (auto& k : known)
+    if (any(k.cuts, these)) product *= this->*k.size;
+  return product;
+}
+
+AxisSet MeshShape::along(Cuts these) const {
+  AxisSet names;
+  for (auto& k : known)
+    if (any(k.cuts, these)) names.insert(k.name);
+  return names;
 }
 
 double MeshShape::least_size() const {
@@ -135,6 +151,14 @@ std::string flags(const MeshShape& s, const MeshShape& other) {
   return join(parts, " ");
 }
 
+std::string given_axes(const MeshShape& s) {
+  std::vector<std::string> parts;
+  for (auto& k : named(s))
+    parts.push_back(
+        fmt::format("{}={}", k.name, s.*k.size > 0 ? std::to_string(s.*k.size) : "open"));
+  return join(parts, ", ");
+}
+
 void check_shape(const MeshShape& s, int ranks, const Fits& fits) {
   double product = s.least_size();
   bool positive = std::ranges::all_of(s.axes(), [](auto& a) { return a.size > 0; });
@@ -158,10 +182,18 @@ void check_shape(const MeshShape& s, int ranks, const Fits& fits) {
 Mesh::Mesh(Communicator& world, MeshShape s) : world_(world), shape_(s) {
   check_shape(s, world.size());
   tp_ = &over({"tp"});
-  dp_ = &over({"dp"});
+  dp_ = &over(s.along(Cuts::samples));
   pp_ = &over({"pp"});
   cp_ = &over({"cp"});
-  data_ = s.cp == 1 ? dp_ : &over({"dp", "cp"});
+  ep_ = &over({"ep"});
+  AxisSet data = s.along(Cuts::samples | Cuts::rows);
+  data_ = s.cp == 1 ? dp_ : &over(data);
+  for (const Axis& a : s.axes())  // what these cut has sums of its own: asked for by all ranks here
+    if (a.size > 1 && data.contains(a.name) && any(a.cuts, Cuts::experts | Cuts::features)) {
+      AxisSet rest = data;
+      rest.erase(a.name);
+      (void)over(rest);
+    }
   auto end = [&](int stage) { return stage == 0 || stage == s.pp - 1; };
   ends_ = pp_->split(
       [&](int stage) {
@@ -173,17 +205,33 @@ Mesh::Mesh(Communicator& world, MeshShape s) : world_(world), shape_(s) {
 Communicator& Mesh::over(const AxisSet& along) {
   auto& group = groups_[along];
   if (group) return *group;
+  size_t found = 0;
   std::vector<std::string> names;
-  for (const Axis& a : shape_.axes())
-    if (along.contains(a.name)) names.push_back(a.name);
-  check(names.size() == along.size(), "mesh: a group over {}; expected axes of {}",
-        join(along, ", "), str(shape_));
+  for (auto& k : known) {
+    if (!along.contains(k.name)) continue;
+    ++found;
+    if (k.always || along.size() == 1 || shape_.*k.size > 1) names.push_back(k.name);
+  }
+  check(found == along.size(), "mesh: a group over {}; expected axes of {}", join(along, ", "),
+        str(shape_));
   AxisSet others = shape_.others(along);
   auto seat = [&](int r) {
     return Communicator::Seat{shape_.place(r, others), shape_.place(r, along)};
   };
   group = world_.split(seat, join(names, " x "));
   return *group;
+}
+
+Communicator& Mesh::data_without(const AxisSet& cut) const {
+  AxisSet rest = shape_.along(Cuts::samples | Cuts::rows);
+  if (std::erase_if(rest, [&](auto& axis) { return cut.contains(axis); }) == 0) return *data_;
+  return *groups_.at(rest);
+}
+
+std::vector<const Communicator*> Mesh::groups() const {
+  std::vector<const Communicator*> all;
+  for (auto& [along, group] : groups_) all.push_back(group.get());
+  return all;
 }
 
 std::string describe(const MeshShape& s) {
@@ -195,7 +243,8 @@ std::string describe(const MeshShape& s) {
   };
   for (auto a = axes.rbegin(); a != axes.rend(); ++a)
     if (a->size > 1) line(a->name, {a->name});
-  if (s.dp > 1 && s.size() > s.dp) line("model", s.others({"dp"}));
+  int replicas = s.replicas();
+  if (replicas > 1 && s.size() > replicas) line("model", s.along(~Cuts::samples));
   return all;
 }
 

@@ -10,13 +10,18 @@
 
 namespace triax::parallel {
 
-/// The part of a step that the ranks along an axis share out; all else they have alike.
-enum class Cuts {
-  samples,  ///< of a step
-  rows,     ///< of each sample
-  layers,
-  features  ///< of layers that are split
+/// The parts of a step that the ranks along an axis share out; all else they have alike.
+enum class Cuts : unsigned {
+  samples = 1,  ///< of a step
+  rows = 2,     ///< of each sample
+  layers = 4,
+  features = 8,  ///< of layers that are split
+  experts = 16   ///< of mixtures
 };
+constexpr Cuts operator|(Cuts a, Cuts b) { return Cuts(unsigned(a) | unsigned(b)); }
+constexpr Cuts operator~(Cuts a) { return Cuts(~unsigned(a)); }
+/// True if any of `these` are among them.
+constexpr bool any(Cuts all, Cuts these) { return (unsigned(all) & unsigned(these)) != 0; }
 
 /// An axis of a mesh.
 struct Axis {
@@ -28,22 +33,28 @@ struct Axis {
 /// Axes, by name.
 using AxisSet = std::set<std::string, std::less<>>;
 
-/// The number of ranks that share the batch (dp), the layers (pp), each layer (tp), and the rows of
-/// each sample (cp).
+/// The number of ranks that share the batch (dp), the layers (pp), each layer (tp), the rows of
+/// each sample (cp), and the batch and the experts of each mixture (ep).
 struct MeshShape {
-  int dp = 1, pp = 1, tp = 1, cp = 1;
-  bool operator==(const MeshShape&) const = default;
+  int dp = 1, pp = 1, tp = 1, cp = 1, ep = 1;
+  auto operator<=>(const MeshShape&) const = default;
 
   /// Returns all axes, outermost first: the ranks of the last, who communicate most, are
   /// neighbours.
   std::vector<Axis> axes() const;
-  int size() const { return dp * pp * tp * cp; }
+  int size() const { return ranks_along(~Cuts{}); }
   /// Returns the size where each open axis, of size 0, has one rank.
   double least_size() const;
+  /// Returns the number of ranks along all axes that cut any of `these`.
+  int ranks_along(Cuts these) const;
+  /// Returns the number of ranks with other samples.
+  int replicas() const { return ranks_along(Cuts::samples); }
   /// Returns the number of ranks that hold the same layers and slice, with other samples or rows.
-  int data() const { return dp * cp; }
+  int data() const { return ranks_along(Cuts::samples | Cuts::rows); }
   /// Returns the number of ranks of each stage.
-  int stage() const { return dp * tp * cp; }
+  int stage() const { return ranks_along(~Cuts::layers); }
+  /// Returns the axes that cut any of `these`.
+  AxisSet along(Cuts these) const;
   /// Returns the axes that are not in `these`.
   AxisSet others(const AxisSet& these) const;
   /// Returns the place of the world's rank among those along `along`, in the order of axes().
@@ -56,6 +67,8 @@ struct MeshShape {
 std::string str(const MeshShape& shape);
 /// Returns the rank's place on each of those axes, `dp 1, pp 0, tp 0`.
 std::string place_of(const MeshShape& shape, int rank);
+/// Returns the size of each of those axes, `dp=2, pp=open, tp=2`: open where it is 0.
+std::string given_axes(const MeshShape& shape);
 /// Returns the flags of such a mesh in place of `other`'s, `--dp 2 --pp 1 --tp 2`, with those of
 /// the other axes that have more than one rank in either.
 std::string flags(const MeshShape& shape, const MeshShape& other = {});
@@ -73,7 +86,7 @@ class Mesh {
   /// Returns the ranks that differ from this one along these axes alone. Collective over the world
   /// where a set is asked for first; the constructor has asked for those below.
   Communicator& over(const AxisSet& along);
-  /// Returns the ranks with the same layers, rows and slice, and other samples.
+  /// Returns the ranks with the same layers, rows and slice, and other samples: of dp, and of ep.
   Communicator& dp() const { return *dp_; }
   /// Returns the ranks with the same data and slice, and other layers; rank is the stage.
   Communicator& pp() const { return *pp_; }
@@ -81,9 +94,15 @@ class Mesh {
   Communicator& tp() const { return *tp_; }
   /// Returns the ranks with the same samples, layers and slice, and other rows.
   Communicator& cp() const { return *cp_; }
+  /// Returns the ranks of ep: neighbours with other samples, and other experts.
+  Communicator& ep() const { return *ep_; }
   /// Returns the ranks with the same layers and slice, and other samples or rows: gradients are
   /// summed over them.
   Communicator& data() const { return *data_; }
+  /// Returns those of data() that hold the same of what is cut along `cut` too, such as experts.
+  Communicator& data_without(const AxisSet& cut) const;
+  /// Returns every group that over() has made.
+  std::vector<const Communicator*> groups() const;
   /// Returns the first and the last stage of one replica and slice, which share tied parameters: of
   /// size 1 for stages between them, and where there is one stage.
   Communicator& ends() const { return *ends_; }
@@ -92,7 +111,7 @@ class Mesh {
   Communicator& world_;
   MeshShape shape_;
   std::map<AxisSet, std::unique_ptr<Communicator>> groups_;
-  Communicator *dp_, *pp_, *tp_, *cp_, *data_;
+  Communicator *dp_, *pp_, *tp_, *cp_, *ep_, *data_;
   std::unique_ptr<Communicator> ends_;
 };
 

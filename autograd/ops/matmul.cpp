@@ -194,4 +194,81 @@ Tensor linear_gelu(const Tensor& input, const Tensor& weight, const Tensor& bias
   return autograd::record_gelu(y, h, h.detach());
 }
 
+namespace {
+
+/// Calls use(weight, rows) of each stretch that has rows.
+template <class F> void each_stretch(const std::vector<Stretch>& stretches, F use) {
+  int64_t at = 0;
+  for (auto& s : stretches) {
+    if (s.rows > 0) use(s.weight, Range{at, at + s.rows});
+    at += s.rows;
+  }
+}
+
+Tensor rows_in(const Tensor& x, Range r) { return x.narrow(0, r.begin, r.end - r.begin); }
+
+Tensor weight_of(const Tensor& all, int64_t e) {
+  return all.narrow(0, e, 1).view({all.size(1), all.size(2)});
+}
+
+void check_stretches(const Tensor& x, const Tensor& w, const std::vector<Stretch>& stretches) {
+  autograd::check_float("grouped_linear", x);
+  autograd::check_same("grouped_linear", x, w);
+  int64_t rows = 0;
+  for (auto& s : stretches) {
+    check(s.rows >= 0 && s.weight >= 0 && s.weight < w.size(0),
+          "grouped_linear: {} rows of weight {} of {}", s.rows, s.weight, w);
+    rows += s.rows;
+  }
+  check(x.rank() == 2 && w.rank() == 3 && x.size(1) == w.size(2) && rows == x.size(0),
+        "grouped_linear: x {}, weights {}, stretches of {} rows; expected [rows, in], [weights, "
+        "out, in] and all rows",
+        x.shape(), w.shape(), rows);
+}
+
+/// Returns the rule for dw [weights, out, in], stretch by stretch.
+autograd::Rule weights_rule(const Tensor& x, const Shape& shape,
+                            const std::vector<Stretch>& stretches) {
+  return [=](const Tensor& dy, Into& into) {
+    Sums dw = into.sums(0, shape, accumulator(x.dtype()), x.device());
+    if (!dw.to.defined()) return Tensors{dw.to};
+    std::vector<bool> written(size_t(shape[0]), dw.write == Write::add);
+    each_stretch(stretches, [&](int64_t e, Range r) {
+      Sums part = dw;
+      part.to = weight_of(dw.to, e), part.write = written[size_t(e)] ? Write::add : Write::set;
+      make(WeightGradient{rows_in(dy, r), rows_in(x, r), part, {}});
+      written[size_t(e)] = true;
+    });
+    for (int64_t e = 0; e < shape[0]; ++e)
+      if (!written[size_t(e)]) fill_(weight_of(dw.to, e), 0);
+    return Tensors{dw.to};
+  };
+}
+
+}  // namespace
+
+Tensor grouped_linear(const Tensor& input, const Tensor& weight,
+                      const std::vector<Stretch>& stretches) {
+  check_stretches(input, weight, stretches);
+  Tensor x = input.detach().contiguous(), w = weight.detach().contiguous();
+  Tensor y = empty({x.size(0), w.size(1)}, x.dtype(), x.device());
+  bool alike = RowsAlike::now();
+  each_stretch(stretches, [&](int64_t e, Range r) {
+    multiply({rows_in(x, r), weight_of(w, e).transpose(0, 1), rows_in(y, r)}, alike);
+  });
+  auto rule = [=](const Tensor& dy, Into& into) {
+    if (!into.wanted(0)) return Tensors(1);
+    auto [dx, write] = into.at(0, {dy.size(0), w.size(2)}, into.dtype(0), w.device());
+    each_stretch(stretches, [&, &dx = dx, write = write](int64_t e, Range r) {
+      multiply({.a = rows_in(dy, r), .b = weight_of(w, e), .c = rows_in(dx, r), .write = write},
+               alike);
+    });
+    return Tensors{dx};
+  };
+  y = record("grouped_linear", y, {input}, std::move(rule), {weight},
+             weights_rule(x, w.shape(), stretches));
+  note_kept(y, {input});
+  return y;
+}
+
 }  // namespace triax

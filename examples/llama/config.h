@@ -20,6 +20,50 @@ inline triax::parallel::Settings rope_settings(decltype(LlamaConfig::rope)& rope
            {.range = {0}});
 }
 
+/// Returns the flags of mixtures of experts.
+inline triax::parallel::Settings expert_settings(LlamaConfig& c) {
+  using Router = triax::parallel::RouterOptions;
+  triax::parallel::SettingGroup group("Experts");
+  triax::parallel::SettingTraits size{.range = {0, 1 << 24}};
+  return group
+      .add("experts|num-experts|num-local-experts|n-routed-experts", "N",
+           "experts of each block, in place of one MLP; 0: none", &c.router.experts,
+           {.range = {0, 65536}})
+      .add("top-k|moe-router-topk|num-experts-per-tok", "N", "experts that each token goes to",
+           &c.router.top_k, {.range = {1, 65536}})
+      .add("expert-hidden|moe-ffn-hidden-size|moe-intermediate-size", "N",
+           "features of an expert; 0: those of the MLP", &c.expert_hidden, size)
+      .add("shared-experts|n-shared-experts", "N", "experts that every token goes to",
+           &c.shared_experts, size)
+      .add("dense-layers|first-k-dense-replace", "N",
+           "blocks at the beginning that have one MLP all the same", &c.dense_layers, size)
+      .add("balance|moe-aux-loss-coeff|router-aux-loss-coef", "X",
+           "factor of the load-balancing loss", &c.router.balance, {.range = {0}})
+      .add("balance-over|moe-router-load-balancing-type", "sequence|step|micro-batch",
+           "what it balances: each sequence, against the last step, or each micro-batch, where the "
+           "result depends on the mesh",
+           choice(c.router.over, {{"sequence", Router::Over::sequence},
+                                  {"step", Router::Over::step},
+                                  {"micro-batch", Router::Over::micro_batch}}))
+      .add("balance-bias|moe-router-bias-update-rate", "X",
+           "step of the routers' biases, which balance without a loss; 0: no biases",
+           &c.router.bias_rate, {.range = {0}})
+      .add("router-z|moe-z-loss-coeff", "X", "factor of the routers' z-loss", &c.router.z_loss,
+           {.range = {0}})
+      .add("capacity|moe-expert-capacity-factor|capacity-factor", "X",
+           "in training an expert takes at most X times its even share of a sequence; 0: all",
+           &c.router.capacity, {.range = {0}})
+      .add("router-score|moe-router-score-function", "softmax|sigmoid", "scores of the experts",
+           choice(c.router.score,
+                  {{"softmax", Router::Score::softmax}, {"sigmoid", Router::Score::sigmoid}}))
+      .add("router-weights", "normalized|plain",
+           "weights of a token's experts: made to add up to 1, or their scores",
+           choice(c.router.weights,
+                  {{"normalized", Router::Weights::normalized}, {"plain", Router::Weights::plain}}))
+      .add("router-scale|routed-scaling-factor", "X", "multiplies those weights",
+           &c.router.weight_scale, {.range = {1e-6, 1e6}});
+}
+
 /// Returns the flags of a Llama.
 inline triax::parallel::Settings settings(LlamaConfig& c) {
   triax::parallel::SettingGroup group("Model");
@@ -44,7 +88,8 @@ inline triax::parallel::Settings settings(LlamaConfig& c) {
       .add("tie-embeddings", "", "the head is the token table", &c.tied)
       .add("norm-eps", "X", "epsilon of RMS norms", &c.norm_eps, {.range = {1e-12, 1}})
       .add("vocab|vocab-size", "N", "rows of the embedding table", &c.vocab,
-           {.range = {0, size.range.max}, .shown = "the tokenizer's", .derived = true});
+           {.range = {0, size.range.max}, .shown = "the tokenizer's", .derived = true})
+      .add(expert_settings(c));
 }
 
 /// Returns how to build a Llama. Throws Error 78 for heads that do not fit.
@@ -58,14 +103,20 @@ inline triax::parallel::Build build_of(LlamaConfig c, const triax::text::Tokeniz
 inline triax::text::TextModel llama_of(const triax::parallel::Checkpoint& checkpoint,
                                        const triax::text::Tokenizer& tokenizer) {
   const std::string sign = "block0.gate_up.weight";
-  triax::check_input(checkpoint.tensors().contains(sign), triax::Exit::data,
+  triax::check_input(checkpoint.tensors().contains(sign) ||
+                         checkpoint.tensors().contains("block0.experts.gate_up"),
+                     triax::Exit::data,
                      "checkpoint {}: it has no tensor {}; expected a checkpoint of llama",
                      checkpoint.path(), sign);
   LlamaConfig c;
   restore(settings(c), checkpoint);
   for (int64_t i = 0; i < c.layers; ++i)
-    triax::text::check_stored(checkpoint, fmt::format("block{}.gate_up.weight", i),
-                              {2 * c.hidden, c.width});
+    if (has_experts(c, i))
+      triax::text::check_stored(checkpoint, fmt::format("block{}.experts.gate_up", i),
+                                {c.router.experts, 2 * hidden_of_expert(c), c.width});
+    else
+      triax::text::check_stored(checkpoint, fmt::format("block{}.gate_up.weight", i),
+                                {2 * c.hidden, c.width});
   auto rows = triax::text::vocabulary(c.vocab, tokenizer);
   triax::text::check_stored(checkpoint, "tokens.table", {rows, c.width});
   return {build_of(c, tokenizer), c.context};

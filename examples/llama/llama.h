@@ -5,6 +5,7 @@
 #include "nn/key_value_cache.h"
 #include "nn/rotary.h"
 #include "nn/sequence.h"
+#include "parallel/experts/mixture.h"
 #include "parallel/tensor/embedding.h"
 #include "parallel/tensor/linear.h"
 #include "parallel/tensor/norm.h"
@@ -14,8 +15,19 @@ struct LlamaConfig {
   int64_t vocab = 0;  ///< 0: as many as the tokenizer has
   triax::nn::RotaryOptions rope = {};
   double norm_eps = 1e-5;
-  bool tied = false;  ///< the head is the token table
+  bool tied = false;                                       ///< the head is the token table
+  triax::parallel::RouterOptions router = {.experts = 0};  ///< 0 experts: each block has one MLP
+  int64_t expert_hidden = 0;                               ///< features of an expert; 0: `hidden`
+  int64_t shared_experts = 0;
+  int64_t dense_layers = 0;  ///< blocks at the beginning that have one MLP all the same
 };
+
+inline bool has_experts(const LlamaConfig& c, int64_t block) {
+  return c.router.experts > 0 && block >= c.dense_layers;
+}
+inline int64_t hidden_of_expert(const LlamaConfig& c) {
+  return c.expert_hidden > 0 ? c.expert_hidden : c.hidden;
+}
 
 /// Throws Error 78 unless the heads, all of one even size, fill the width in whole groups, and for
 /// rotary options that fit nothing.
@@ -33,7 +45,8 @@ inline void check_heads(const LlamaConfig& c) {
 /// Pre-norm block of Llama 2 and 3 (Touvron et al., 2023): x + attention(norm(x)), then x +
 /// swiglu(norm(x)), with grouped queries. Key-value heads and MLP features are split over the
 /// tensor-parallel ranks. x [rows, width].
-class LlamaBlock : public triax::nn::Module {
+class LlamaAttention : public triax::nn::Module {
+ protected:
   using Tensor = triax::Tensor;
   using ColumnLinear = triax::parallel::ColumnLinear;
   using RowLinear = triax::parallel::RowLinear;
@@ -41,8 +54,7 @@ class LlamaBlock : public triax::nn::Module {
   using Linear = triax::parallel::SplitLinearOptions;
 
  public:
-  static constexpr bool independent = true;  ///< triax::nn::Layer
-  LlamaBlock(const LlamaConfig& c, const triax::parallel::TensorParallel& tp)
+  LlamaAttention(const LlamaConfig& c, const triax::parallel::TensorParallel& tp)
       : head_dim_(c.width / c.heads),
         group_(c.heads / c.kv_heads),
         kv_heads_(c.kv_heads / tp.size()),
@@ -53,17 +65,9 @@ class LlamaBlock : public triax::nn::Module {
                                  Linear{.bias = false, .unit = (group_ + 2) * head_dim_})),
         out_(child<RowLinear>("out", c.width, c.width, tp,
                               Linear{residual_std(c), false, group_ * head_dim_})),
-        norm2_(child<RmsNorm>("norm2", c.width, tp, c.norm_eps)),
-        // features gate 0, up 0, gate 1, up 1, ...
-        gate_up_(child<ColumnLinear>("gate_up", c.width, 2 * c.hidden, tp,
-                                     Linear{.bias = false, .unit = 2})),
-        down_(child<RowLinear>("down", c.hidden, c.width, tp, Linear{residual_std(c), false})) {}
+        norm2_(child<RmsNorm>("norm2", c.width, tp, c.norm_eps)) {}
 
-  Tensor operator()(const Tensor& x, const triax::nn::Batch& batch) const {
-    return mlp(attend(x, batch));
-  }
-
- private:
+ protected:
   static double residual_std(const LlamaConfig& c) {
     return 0.02 / std::sqrt(2.0 * double(c.layers));
   }
@@ -75,20 +79,58 @@ class LlamaBlock : public triax::nn::Module {
     return out_.onto(x, triax::nn::attend(*this, batch, {turned[0], turned[1], heads[1]}));
   }
 
-  Tensor mlp(const Tensor& x) const {
-    Tensor p = gate_up_(norm2_(x));
-    auto halves = split(view(p, {p.size(0), p.size(1) / 2, 2}), 2, {1, 1});
-    return down_.onto(x, view(swiglu(halves[0], halves[1]), {p.size(0), -1}));
-  }
+  const RmsNorm& norm2() const { return norm2_; }
 
+ private:
   int64_t head_dim_, group_, kv_heads_;  // kv_heads_: of this rank
   triax::nn::RotaryEmbedding rotary_;
   RmsNorm& norm1_;
   ColumnLinear& qkv_;
   RowLinear& out_;
   RmsNorm& norm2_;
+};
+
+/// A block with one MLP.
+class LlamaBlock : public LlamaAttention {
+ public:
+  static constexpr bool independent = true;  ///< triax::nn::Layer
+  LlamaBlock(const LlamaConfig& c, const triax::parallel::TensorParallel& tp)
+      : LlamaAttention(c, tp),
+        // features gate 0, up 0, gate 1, up 1, ...
+        gate_up_(child<ColumnLinear>("gate_up", c.width, 2 * c.hidden, tp,
+                                     Linear{.bias = false, .unit = 2})),
+        down_(child<RowLinear>("down", c.hidden, c.width, tp, Linear{residual_std(c), false})) {}
+
+  Tensor operator()(const Tensor& given, const triax::nn::Batch& batch) const {
+    Tensor x = attend(given, batch);
+    return down_.onto(x, triax::parallel::gated(gate_up_(norm2()(x))));
+  }
+
+ private:
   ColumnLinear& gate_up_;
   RowLinear& down_;
+};
+
+/// A block with a mixture of experts in the place of its MLP.
+class LlamaMixtureBlock : public LlamaAttention {
+ public:
+  LlamaMixtureBlock(const LlamaConfig& c, const triax::parallel::TensorParallel& tp)
+      : LlamaAttention(c, tp),
+        experts_(child<triax::parallel::Mixture>(
+            "experts", c.width,
+            triax::parallel::MixtureOptions{.router = c.router,
+                                            .hidden = hidden_of_expert(c),
+                                            .shared = c.shared_experts,
+                                            .out_std = residual_std(c)},
+            tp)) {}
+
+  Tensor operator()(const Tensor& given, const triax::nn::Batch& batch) const {
+    Tensor x = attend(given, batch);
+    return x + experts_(norm2()(x), batch);
+  }
+
+ private:
+  triax::parallel::Mixture& experts_;
 };
 
 /// Layers `tokens`, `block0` ..., `norm`, `head`. Input and target [sequences, tokens] i32.
@@ -98,7 +140,11 @@ class Llama : public triax::nn::Sequence {
     using Tokens = triax::parallel::TokenLayer;
     triax::parallel::VocabularyOptions table{.tied = c.tied};
     Tokens& tokens = add<Tokens>("tokens", c.vocab, c.width, tp, table);
-    for (int64_t i = 0; i < c.layers; ++i) add<LlamaBlock>("block" + std::to_string(i), c, tp);
+    for (int64_t i = 0; i < c.layers; ++i) {
+      std::string name = "block" + std::to_string(i);
+      if (has_experts(c, i)) add<LlamaMixtureBlock>(name, c, tp);
+      else add<LlamaBlock>(name, c, tp);
+    }
     add<triax::parallel::RmsNorm>("norm", c.width, tp, c.norm_eps);
     if (c.tied)
       add("head", {&tokens}, [&tokens](const triax::Tensor& x, const triax::nn::Batch& batch) {

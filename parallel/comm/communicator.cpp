@@ -151,38 +151,46 @@ Work Communicator::all_to_all(const Tensor& mine, const Tensor& all, Place place
 
 Work Communicator::all_to_all(const Tensor& mine, const Tensor& all, const std::vector<int64_t>& to,
                               const std::vector<int64_t>& from, Place place) {
+  check_exchange(all, mine);
+  row_elements("mine", mine, to, size());
+  row_elements("all", all, from, size());
+  return all_to_all(mine, all, compare_counts(to, from, place), place);
+}
+
+Work Communicator::all_to_all(const Tensor& mine, const Tensor& all,
+                              const std::vector<int64_t>& rows, Place place) {
   Call call = call_on("mine", mine, {.kind = Call::all_to_all, .place = place});
   check_exchange(all, mine);
+  auto n = size_t(size()), me = size_t(rank());
+  check(rows.size() == n * n, "all_to_all: a table of {} counts for {} ranks; expected {}",
+        rows.size(), n, n * n);
+  std::vector<int64_t> to(rows.begin() + std::ptrdiff_t(me * n),
+                          rows.begin() + std::ptrdiff_t((me + 1) * n));
+  std::vector<int64_t> from(n);
+  for (size_t s = 0; s < n; ++s) from[s] = rows[s * n + me];
   int64_t width = row_elements("mine", mine, to, size());
   int64_t other = row_elements("all", all, from, size());
   check(width == other, "all_to_all: rows of {} elements in mine, of {} in all; expected the same",
         width, other);
-  size_t row = size_t(width) * size_of(call.dtype);
-  call.slices = compare_counts(to, from, row, place);
-  size_t largest = 0;
-  for (const Slice& s : *call.slices) largest = std::max(largest, s.bytes);
-  call.numel = int64_t(largest / size_of(call.dtype));
-  auto own = size_t(to[size_t(rank())]) * row;
-  return begin({call, mine, all}, double(mine.bytes() - own));
-}
-
-Work Communicator::shift(const Tensor& mine, const Tensor& all, int by, Place place) {
-  Call call = call_on("mine", mine, {.kind = Call::all_to_all, .place = place});
-  check_exchange(all, mine);
-  check(all.numel() == mine.numel() && by > 0 && by < size(),
-        "shift: mine has {} elements, all {}, by {} of {} ranks; expected the same number, by 1 at "
-        "least",
-        mine.numel(), all.numel(), by, size());
-  auto n = size_t(size());
+  size_t row = size_t(width) * size_of(call.dtype), largest = 0;
   auto slices = std::make_shared<std::vector<Slice>>(n * n);
-  for (size_t s = 0; s < n; ++s) (*slices)[s * n + (s + size_t(by)) % n].bytes = mine.bytes();
+  std::vector<size_t> received(n);
+  for (size_t s = 0; s < n; ++s)
+    for (size_t d = 0, sent = 0; d < n; ++d) {
+      size_t bytes = size_t(rows[s * n + d]) * row;
+      (*slices)[s * n + d] = {.bytes = bytes, .from = sent, .to = received[d]};
+      sent += bytes;
+      received[d] += bytes;
+      largest = std::max(largest, bytes);
+    }
   call.slices = std::move(slices);
-  return begin({call, mine, all}, double(mine.bytes()));
+  call.numel = int64_t(largest / size_of(call.dtype));
+  return begin({call, mine, all}, double(mine.bytes() - size_t(to[me]) * row));
 }
 
-/// Tells every rank the slices that all send each other, in rows of `row` bytes.
-std::shared_ptr<const std::vector<Slice>> Communicator::compare_counts(
-    const std::vector<int64_t>& to, const std::vector<int64_t>& from, size_t row, Place place) {
+/// Returns the table of the rows that all ranks send each other.
+std::vector<int64_t> Communicator::compare_counts(const std::vector<int64_t>& to,
+                                                  const std::vector<int64_t>& from, Place place) {
   auto n = size_t(size());
   std::vector<int64_t> own = to;
   own.insert(own.end(), from.begin(), from.end());
@@ -193,23 +201,17 @@ std::shared_ptr<const std::vector<Slice>> Communicator::compare_counts(
         0)
       .wait();
   auto told = all.to_host<int64_t>();
-
-  auto slices = std::make_shared<std::vector<Slice>>(n * n);
-  std::vector<size_t> received(n);
+  std::vector<int64_t> rows(n * n);
   for (size_t s = 0; s < n; ++s)
-    for (size_t d = 0, sent = 0; d < n; ++d) {
-      int64_t count = told[s * 2 * n + d], expected = told[d * 2 * n + n + s];
+    for (size_t d = 0; d < n; ++d) {
+      int64_t count = rows[s * n + d] = told[s * 2 * n + d], expected = told[d * 2 * n + n + s];
       if (count != expected)
         fail(Exit::mismatch,
              "all_to_all: rank {} of {} sends {} rows to rank {}, which expects {}\n"
              "  called at {}",
              s, group_.str(), count, d, expected, str(place));
-      size_t bytes = size_t(count) * row;
-      (*slices)[s * n + d] = {.bytes = bytes, .from = sent, .to = received[d]};
-      sent += bytes;
-      received[d] += bytes;
     }
-  return slices;
+  return rows;
 }
 
 Work Communicator::send(const Tensor& x, int to, Place place) {
@@ -269,6 +271,17 @@ Tensor Communicator::empty(const Shape& shape, DType dtype) {
   auto bytes = size_t(shape.numel()) * size_of(dtype);
   auto storage = std::make_shared<Storage>(bytes, device(), allocator());
   return Tensor(std::move(storage), dtype, shape, contiguous_strides(shape));
+}
+
+Work shift(Communicator& comm, const Tensor& mine, const Tensor& all, int by, Place place) {
+  int n = comm.size();
+  check(all.numel() == mine.numel() && by > 0 && by < n,
+        "shift: mine has {} elements, all {}, by {} of {} ranks; expected the same number, by 1 at "
+        "least",
+        mine.numel(), all.numel(), by, n);
+  std::vector<int64_t> rows(size_t(n) * size_t(n));
+  for (int s = 0; s < n; ++s) rows[size_t(s * n + (s + by) % n)] = 1;
+  return comm.all_to_all(mine.view({1, mine.numel()}), all.view({1, all.numel()}), rows, place);
 }
 
 }  // namespace triax::parallel

@@ -51,8 +51,11 @@ class Communicator : Immovable {
   /// all have made it; rows sent that are not the rows expected are Error 76 on every rank.
   Work all_to_all(const Tensor& mine, const Tensor& all, const std::vector<int64_t>& to,
                   const std::vector<int64_t>& from, Place place = Place::here());
-  /// all = `mine` of the rank `by` places before, in a circle; `by` from 1 to size - 1.
-  Work shift(const Tensor& mine, const Tensor& all, int by, Place place = Place::here());
+  /// Exchanges rows likewise by a table that all ranks know alike, by all_gather, say: rows[s *
+  /// size
+  /// + r] go from rank s to rank r. Nothing is compared.
+  Work all_to_all(const Tensor& mine, const Tensor& all, const std::vector<int64_t>& rows,
+                  Place place = Place::here());
   /// Sends x to another rank, or receives it. Operations between two ranks match in the order
   /// posted; a send may finish only when its receive is posted.
   Work send(const Tensor& x, int to, Place place = Place::here());
@@ -94,9 +97,8 @@ class Communicator : Immovable {
   friend class WrapperComm;
   Work begin(Transfer t, double bytes);
   Work copy_alone(const Transfer& t) const;
-  std::shared_ptr<const std::vector<Slice>> compare_counts(const std::vector<int64_t>& to,
-                                                           const std::vector<int64_t>& from,
-                                                           size_t row, Place place);
+  std::vector<int64_t> compare_counts(const std::vector<int64_t>& to,
+                                      const std::vector<int64_t>& from, Place place);
   virtual Work start(Transfer t) = 0;
   /// `number` counts the splits of this communicator, `color` tells apart those made together.
   virtual std::unique_ptr<Communicator> start_split(Group group, int number, int color) = 0;
@@ -106,5 +108,10 @@ class Communicator : Immovable {
   std::shared_ptr<Fault> fault_ = std::make_shared<Fault>();
   int splits_ = 0;
 };
+
+/// all = `mine` of the rank `by` places before, in a circle; `by` from 1 to size - 1. An
+/// all_to_all.
+Work shift(Communicator& comm, const Tensor& mine, const Tensor& all, int by,
+           Place place = Place::here());
 
 }  // namespace triax::parallel

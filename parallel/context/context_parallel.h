@@ -32,6 +32,7 @@ class ContextParallel final : public nn::RowRanks {
   std::vector<nn::Span> spans(int64_t mine) const override {
     return zigzag(cp_.size(), cp_.rank(), mine);
   }
+  void sum(const Tensor& x) const override { cp_.all_reduce(x).wait(); }
   /// Returns this rank's rows of a batch (rows_of_rank).
   nn::Batch share(const nn::Batch& batch) const {
     return rows_of_rank(batch, cp_.size(), cp_.rank());

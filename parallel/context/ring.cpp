@@ -76,7 +76,7 @@ struct Ring : ContextRows {
       Work passing;
       if (turn + 1 < cp.size()) {
         coming = cp.empty(kv.shape(), kv.dtype());
-        passing = cp.shift(kv, coming, 1);
+        passing = shift(cp, kv, coming, 1);
       }
       at_work(turn, kv);
       passing.wait();
@@ -135,7 +135,7 @@ Tensors backward(const Ring& ring, const Tensor& q, const Tensor& kv, const Tens
     if (turn > 1) backend(part).accumulate(following, part);
     leaving = part;
     following = ring.cp.empty(kv.shape(), wide);
-    passing = ring.cp.shift(leaving, following, 1);
+    passing = shift(ring.cp, leaving, following, 1);
   });
   passing.wait();
   backend(home).accumulate(following, home);

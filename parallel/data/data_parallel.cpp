@@ -18,7 +18,11 @@ DataParallel::DataParallel(nn::Module& model, Communicator& dp, const DataParall
 
 DataParallel::DataParallel(nn::Module& model, std::vector<nn::Layers>& chunks, Mesh& mesh,
                            const DataParallelOptions& options)
-    : model_{.dp = mesh.data(), .tp = &mesh.tp(), .all = &mesh.world(), .options = options} {
+    : model_{.dp = mesh.data(),
+             .tp = &mesh.tp(),
+             .all = &mesh.world(),
+             .mesh = &mesh,
+             .options = options} {
   if (options.ties == DataParallelOptions::Ties::both_ends) model_.ends = &mesh.ends();
   build(model, chunks);
   check_held_once(model_, mesh.pp());
@@ -41,7 +45,8 @@ void DataParallel::build(nn::Module& model, std::vector<nn::Layers>& chunks) {
               "--groups; expected one to train",
               model_.declared.size());
   bool layered = options.zero == Zero::parameters;
-  auto groups = group(model, chunks, layered ? Grouping::by_layer : Grouping::by_chunk);
+  auto groups = group(model, chunks, layered ? Grouping::by_layer : Grouping::by_chunk,
+                      [this](auto& p) { return &model_.over(p); });
   auto layouts = lay_out(groups, options.buckets, options.zero == Zero::off ? 1 : model_.dp.size());
   model_.trained_buckets =
       size_t(std::ranges::count_if(layouts, [](auto& l) { return !l.frozen(); }));
@@ -56,6 +61,7 @@ void DataParallel::build(nn::Module& model, std::vector<nn::Layers>& chunks) {
 
 void DataParallel::add_bucket(const BucketLayout& layout) {
   auto b = std::make_unique<Bucket>(layout);
+  b->over = &model_.over(*layout.pieces[0].parameter);
   make_weights(*b);
   if (model_.options.purpose == nn::Purpose::training && !layout.frozen()) sums_.make(*b);
   for (size_t i = 0; i < layout.pieces.size(); ++i)
@@ -68,7 +74,7 @@ void DataParallel::add_bucket(const BucketLayout& layout) {
 void DataParallel::make_weights(Bucket& b) const {
   const BucketLayout& layout = b.layout;
   const DataParallelOptions& options = model_.options;
-  Communicator& dp = model_.dp;
+  Communicator& dp = *b.over;
   bool cut = model_.cuts(layout.frozen());
   int64_t slice = cut ? layout.length / dp.size() : layout.length;
   b.my_first = cut ? dp.rank() * slice : 0;
@@ -114,7 +120,7 @@ void DataParallel::publish() {
   await_weights();
   auto trained = model_.trained();
   for (size_t i = trained.size(); i-- > 0;)  // first what the first layers use
-    trained[i]->gathering = model_.dp.all_gather(trained[i]->my_weight, trained[i]->weight);
+    trained[i]->gathering = trained[i]->over->all_gather(trained[i]->my_weight, trained[i]->weight);
   if (!has_layers_) await_weights();
 }
 

@@ -12,6 +12,8 @@
 namespace triax::parallel {
 namespace {
 
+bool in_parts(const nn::Parameter& p) { return p.shard.is("tp", nn::Along::parts); }
+
 /// Returns {largest, smallest} over the ranks, element by element.
 std::array<std::vector<double>, 2> extremes(Communicator& tp, const Tensor& mine) {
   Tensor largest = clone(mine), smallest = clone(mine);
@@ -37,12 +39,12 @@ void SplitGradients::sum_parts() {
   for (auto& b : m_.trained())
     for (auto& piece : b->layout.pieces) {
       Range r = b->mine(piece);
-      if (!piece.parameter->shard.partial || r.begin == r.end) continue;
+      if (!in_parts(*piece.parameter) || r.begin == r.end) continue;
       parts.push_back(b->my_sums.narrow(0, r.begin, r.end - r.begin));
       total += r.end - r.begin;
     }
-  auto partial = [](auto* p) { return p->shard.partial && !p->frozen; };
-  if (!looked_at_ && std::ranges::any_of(m_.declared, partial)) look_at_parts();
+  auto to_sum = [](auto* p) { return in_parts(*p) && !p->frozen; };
+  if (!looked_at_ && std::ranges::any_of(m_.declared, to_sum)) look_at_parts();
   if (parts.empty()) return;
   Tensor flat = m_.tp->empty({total}, parts[0].dtype());
   auto each = [&](auto f) {
@@ -64,8 +66,7 @@ void SplitGradients::check_replicas(double loss) const {
   Tensor sums = zeros({count + 1, 2}, f64, m_.tp->device());  // the last row: the loss
   fill_(sums.narrow(0, count, 1), loss);                      // both columns
   m_.each_gradient(&Bucket::my_grad, [&](size_t i, const Tensor& gradient) {
-    auto& shard = m_.declared[i]->shard;
-    if (shard.replicated && !shard.partial)
+    if (m_.declared[i]->shard.is("tp", nn::Along::alike))
       squares(gradient, sums.narrow(0, int64_t(i), 1).view({2}));
   });
   auto [high, low] = extremes(*m_.tp, sums);
@@ -92,7 +93,7 @@ void SplitGradients::look_at_parts() {
   std::vector<double> mine;
   std::vector<const nn::Parameter*> parts;
   m_.each_gradient(&Bucket::my_sums, [&](size_t i, const Tensor& gradient) {
-    if (!m_.declared[i]->shard.partial || gradient.numel() == 0) return;
+    if (!in_parts(*m_.declared[i]) || gradient.numel() == 0) return;
     for (double x : described(gradient)) mine.push_back(x);
     parts.push_back(m_.declared[i]);
   });

@@ -30,7 +30,9 @@ double factor_of(const Assembled& right, const Assembled& other) {
 std::string guess(double factor, const MeshShape& mesh) {
   auto near = [&](double x) { return std::abs(factor - x) < 1e-2 * x; };
   auto sums = mesh.axes();
-  if (mesh.data() > mesh.dp) sums.push_back({"dp x cp", Cuts::samples, mesh.data()});
+  if (mesh.replicas() > mesh.dp) sums.push_back({"dp x ep", Cuts::samples, mesh.replicas()});
+  if (mesh.data() > mesh.replicas())
+    sums.push_back({mesh.ep > 1 ? "dp x ep x cp" : "dp x cp", Cuts::rows, mesh.data()});
   for (const Axis& axis : sums) {
     int size = axis.size;
     if (size == 1) continue;

@@ -152,8 +152,11 @@ void choose_batch(TrainOptions& o) {
 std::optional<Difference> compare_with_reference(const Task& task, const TrainOptions& o,
                                                  const Trace& reference, const SeeRun& see) {
   for (bool led : {true, false}) {
-    Trace run = trace(task, o, led ? &reference : nullptr);
-    auto d = first_difference(reference, run, o.step.mesh, led ? led_bounds(o) : free_bounds(o));
+    ParityBounds bounds = led ? led_bounds(o) : free_bounds(o);
+    Trace run = trace(
+        task, o,
+        {.states = led ? &reference : nullptr, .choices = &reference, .near = bounds.activation});
+    auto d = first_difference(reference, run, o.step.mesh, bounds);
     if (see) see(run, led && !d);
     if (d) return d;
   }
@@ -175,7 +178,7 @@ Exit parity(const Task& given, TrainOptions o, OneRank takes) {
                          "note: {} micro-batch{} a replica; --global-batch {} tests gradient "
                          "accumulation and the pipeline too\n",
                          o.step.accumulation(), o.step.accumulation() == 1 ? "" : "es",
-                         o.step.micro_batch * o.step.mesh.dp * micros)));
+                         o.step.micro_batch * o.step.mesh.replicas() * micros)));
   std::fflush(stdout);
   // Errors of the mesh come first: they say more than those of the reference.
   Facts facts = probe(task.build, batch_like(task, o.step.micro_batch), probe_options(o.step));
@@ -184,6 +187,10 @@ Exit parity(const Task& given, TrainOptions o, OneRank takes) {
   Trace reference = trace(task, reference_of(o, takes));
   auto difference = compare_with_reference(task, o, reference, [&](const Trace& run, bool another) {
     print(reference, run);
+    if (auto rows = run.choices->rows(); rows.followed > 0)
+      fmt::print(
+          "experts of {} of {} rows as on one rank, where scores are equal but for rounding\n",
+          rows.followed, rows.all);
     if (another) fmt::print("each step from the reference's state: equal. Free-running:\n");
     std::fflush(stdout);
   });

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "parallel/mesh.h"
+#include "parallel/parity/choices.h"
 #include "parallel/train/model/task.h"
 #include "parallel/train/options/options.h"
 
@@ -38,12 +39,20 @@ struct Trace {
   std::vector<std::string> buffers = {};
   Wholes initial;
   std::vector<TraceStep> steps;
+  std::shared_ptr<const NotedChoices> choices = {};
+};
+
+/// What a run takes from an earlier one.
+struct Lead {
+  const Trace* states = nullptr;   ///< every step starts from the state that it had before it
+  const Trace* choices = nullptr;  ///< the experts it chose, where scores are within `near`
+  double near = 0;
 };
 
 /// Trains `task` on the mesh of `o`, whose ranks are threads of this process, for `o.steps` steps,
-/// and returns the trace. With `lead`, every step starts from the state that `lead` had before it,
-/// so that every difference is due to this step.
-Trace trace(const Task& task, TrainOptions o, const Trace* lead = nullptr);
+/// and returns the trace. Where every step starts from the states of `lead`, every difference is
+/// due to this step.
+Trace trace(const Task& task, TrainOptions o, const Lead& lead = {});
 
 /// The first thing in which two runs differ beyond rounding.
 struct Difference {

@@ -72,11 +72,12 @@ class Watcher {
       : board_(board),
         trainer_(task, o, world,
                  {.layer = [this](auto& name, auto& y, auto& b) { layer(name, y, b); },
-                  .gradients = [this](const Step& s) { gradients(s); }}),
+                  .gradients = [this](const Step& s) { gradients(s); },
+                  .choices = o.step.bitwise ? nullptr : board.trace.choices.get()}),
         samples_(o.step.bitwise ? 1 : trainer_.options().step.micro_batch),
-        one_rank_(
-            probe(task.build, batch_like(task, samples_),
-                  {.dp = trainer_.options().step.mesh.dp, .dtype = trainer_.options().step.dtype})),
+        one_rank_(probe(task.build, batch_like(task, samples_),
+                        {.dp = trainer_.options().step.mesh.replicas(),
+                         .dtype = trainer_.options().step.dtype})),
         inputs_(nn::input_shapes(
             rows_of_rank(batch_like(task, samples_), trainer_.options().step.mesh.cp, 0))) {}
 
@@ -179,12 +180,14 @@ class Watcher {
 
 int64_t Assembled::missing() const { return std::count(known.begin(), known.end(), false); }
 
-Trace trace(const Task& task, TrainOptions o, const Trace* lead) {
+Trace trace(const Task& task, TrainOptions o, const Lead& lead) {
   o.out = o.resume = o.metrics = "";
   o.step.adamw.eps = std::max(o.step.adamw.eps, 1e-6);  // rounding of gradients near 0 stays small
   Board board;
   board.trace.steps.resize(size_t(o.steps));
-  on_threads(o, [&](World& world) { Watcher(task, o, world, board).run(lead); });
+  board.trace.choices = std::make_shared<NotedChoices>(
+      lead.choices ? lead.choices->choices.get() : nullptr, lead.near);
+  on_threads(o, [&](World& world) { Watcher(task, o, world, board).run(lead.states); });
   return std::move(board.trace);
 }
 

@@ -118,6 +118,7 @@ void Pipeline::forward(const Action& a, const PipelineShape& shape, const Pipeli
   bool reads = std::any_of(layers.begin(), layers.end(), [](auto& l) { return l.reads_batch; });
   nn::Batch batch = reads ? run.batch(a.micro) : nn::Batch();
   auto to = sent_by(shape, stage_, a);
+  if (records) batch.loss_seed = run.seed;
   if (records && !to) batch.loss.seed = slot.seed = full({}, run.seed, f32, device_);
   for (auto& layer : layers) {
     ProfileRange range(layer.name.c_str(), Activity::layer);

@@ -33,12 +33,13 @@ bool known_state(const StepOptions& o) {
 /// Returns the bytes of weights, gradients and known optimizer state of so many parameters, as
 /// sharded by ZeRO.
 double state_bytes(const StepOptions& o, const Elements& parameters) {
-  auto shared = [&](Zero from) { return o.zero >= from ? double(o.mesh.data()) : 1; };
   if (o.offload == Offloaded::parameters) return 0;
-  double each = 4 / shared(Zero::gradients);  // trained
-  if (known_state(o)) each += (o.dtype == f32 ? 8 : 12) / shared(Zero::optimizer);
-  double weights = double(size_of(o.dtype)) / shared(Zero::parameters);
-  return weights * double(parameters.all) + each * double(parameters.trained);
+  auto trained = double(parameters.trained), frozen = double(parameters.all) - trained;
+  auto held = [&](Zero from) { return o.zero >= from ? shared_out(o.mesh, parameters) : trained; };
+  double weights = double(size_of(o.dtype));
+  double bytes = weights * held(Zero::parameters) + 4 * held(Zero::gradients);
+  if (known_state(o)) bytes += (o.dtype == f32 ? 8 : 12) * held(Zero::optimizer);
+  return bytes + weights * frozen / (o.zero == Zero::parameters ? o.mesh.data() : 1);
 }
 
 class Enumeration {
@@ -51,12 +52,13 @@ class Enumeration {
     int64_t ranks = o_.ranks > 0 ? o_.ranks : int64_t(m.least_size());
     for (int tp : choices(m.tp, ranks))
       for (int pp : choices(m.pp, ranks))
-        for (int cp : choices(m.cp, ranks)) {
-          int64_t others = int64_t(pp) * tp * cp;
-          if (m.dp > 0 ? m.dp * others != ranks : ranks % others != 0) continue;
-          if (m.tp == 0 && tp > 2 * hardware_.per_node) continue;
-          try_mesh({.dp = int(ranks / others), .pp = pp, .tp = tp, .cp = cp});
-        }
+        for (int cp : choices(m.cp, ranks))
+          for (int ep : choices(m.ep, ranks)) {
+            int64_t others = int64_t(pp) * tp * cp * ep;
+            if (m.dp > 0 ? m.dp * others != ranks : ranks % others != 0) continue;
+            if (m.tp == 0 && tp > 2 * hardware_.per_node) continue;
+            try_mesh({.dp = int(ranks / others), .pp = pp, .tp = tp, .cp = cp, .ep = ep});
+          }
     check_input(
         !found_.all.empty(), Exit::config, "{}",
         !found_.refusals.empty()
@@ -99,7 +101,7 @@ class Enumeration {
         remember(refusal([&] { try_recompute(c); }));
       }
       progress_.say(fmt::format("plan: {} ways timed", found_.all.size()));
-      int64_t next = 2 * c.micro_batch * mesh.dp;
+      int64_t next = 2 * c.micro_batch * mesh.replicas();
       if (s.micro_batch > 0 || c.micro_batch >= 64 || s.global_batch % next != 0) break;
     }
   }
@@ -194,7 +196,8 @@ class Enumeration {
     t.launch.device = hardware_.device;  // some settings are refused on it
     resolve(t, c.mesh.size());
     StepOptions& s = t.step;
-    int64_t all = s.global_batch, unit = s.micro_batch * s.mesh.dp, few = 2 * unit * s.mesh.pp;
+    int64_t all = s.global_batch, unit = s.micro_batch * s.mesh.replicas(),
+            few = 2 * unit * s.mesh.pp;
     // Lists of many micro-batches take long to make, and are refused if those of few are.
     if (all % unit == 0 && is_built_in(s)) s.global_batch = std::min(all, few);
     check_options(t, c.mesh.size());
@@ -255,15 +258,6 @@ TrainOptions Candidate::options(const TrainOptions& base) const {
   s.mesh = mesh, s.zero = zero, s.sequence_parallel = sequence_parallel;
   s.schedule = schedule, s.chunks = chunks, s.micro_batch = micro_batch, s.recompute = recompute;
   return t;
-}
-
-std::string given_axes(const MeshShape& mesh) {
-  std::vector<std::string> axes;
-  for (auto [name, size] :
-       {std::pair("dp", mesh.dp), {"pp", mesh.pp}, {"cp", mesh.cp}, {"tp", mesh.tp}})
-    if (std::string_view(name) != "cp" || size != 1)
-      axes.push_back(fmt::format("{}={}", name, size > 0 ? std::to_string(size) : "open"));
-  return join(axes, ", ");
 }
 
 Candidates candidates(const PlanOptions& o, const Hardware& h, StepTimes& times) {

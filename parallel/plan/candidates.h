@@ -32,9 +32,6 @@ struct Candidates {
   std::vector<std::string> refusals;  ///< each once
 };
 
-/// Returns `dp=2, pp=open, tp=1`: what is given of a mesh.
-std::string given_axes(const MeshShape& mesh);
-
 /// Returns all that `o` leaves open, fastest first. Left out: tensor parallelism over more than two
 /// nodes; schedules that are idle at least as long as another of as many chunks and keep no fewer
 /// activations, also of those that wait for their weight gradients; micro-batches that are no power

@@ -117,11 +117,10 @@ class Search {
   }
 
  private:
-  using Group = std::tuple<int, int, int, int, size_t>;
+  using Group = std::pair<MeshShape, size_t>;
   /// Returns the group of a candidate: its mesh, or, where only one mesh is asked for, itself.
   Group group(const Candidate& c) const {
-    return {c.mesh.dp, c.mesh.pp, c.mesh.tp, c.mesh.cp,
-            one_mesh_ ? size_t(&c - ways_.all.data()) : 0};
+    return {c.mesh, one_mesh_ ? size_t(&c - ways_.all.data()) : 0};
   }
 
   bool surely_over(const Candidate& c) const {
@@ -134,7 +133,8 @@ class Search {
     Plan p{c.options(o_.train), {}, c.time};
     const StepOptions& s = p.options.step;
     resolve(p.options, s.mesh.size());
-    Subject subject{task_.build, like(s.micro_batch), times_.facts(s).with_replicas(s.mesh.dp)};
+    Subject subject{task_.build, like(s.micro_batch),
+                    times_.facts(s).with_replicas(s.mesh.replicas())};
     Rehearsed& r = rehearsed_.emplace_back(Rehearsed{c});
     auto add = [&](const std::vector<int>& stages) {
       StagesOn of{found_.hardware.kind(), stages, enough_};

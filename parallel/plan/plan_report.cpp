@@ -21,8 +21,9 @@ std::string precision(DType dtype) {
 
 /// Returns a note if the global batch rules out the largest possible number of replicas.
 std::string batch_that_limits(const StepOptions& asked, int64_t ranks) {
-  int64_t replicas = ranks / (std::max(1, asked.mesh.pp) * std::max(1, asked.mesh.tp) *
-                              std::max(1, asked.mesh.cp));
+  MeshShape others = asked.mesh;
+  others.dp = 1;
+  int64_t replicas = ranks / int64_t(others.least_size()) * std::max(1, asked.mesh.ep);
   int64_t unit = replicas * std::max<int64_t>(1, asked.micro_batch);
   if (asked.mesh.dp > 0 || replicas == 0 || asked.global_batch % unit == 0) return "";
   return fmt::format(
@@ -114,9 +115,13 @@ struct Column {
 };
 
 std::vector<Column> columns_of(const Plans& found, std::span<const Plan> all) {
-  bool rows = std::ranges::any_of(all, [](auto& p) { return p.options.step.mesh.cp > 1; });
+  auto used = [&](int MeshShape::*size) {
+    return std::ranges::any_of(all, [&](auto& p) { return p.options.step.mesh.*size > 1; });
+  };
+  std::string experts = used(&MeshShape::ep) ? " x ep" : "",
+              rows = used(&MeshShape::cp) ? " x cp" : "";
   // Mesh, time, MFU and memory stay; then the columns that tell rows apart.
-  std::vector<Column> columns{{{rows ? "dp x pp x cp x tp" : "dp x pp x tp"}, 0},
+  std::vector<Column> columns{{{"dp x pp" + experts + rows + " x tp"}, 0},
                               {{"ZeRO"}, 2},
                               {{"schedule"}, 1},
                               {{"micro"}, 1},
@@ -131,19 +136,21 @@ std::vector<Column> columns_of(const Plans& found, std::span<const Plan> all) {
   for (const Plan& p : all) {
     const StepOptions& s = p.options.step;
     double need = p.need(found.hardware);
-    std::string cells[] = {fmt::format("{} x {} x {}{}", s.mesh.dp, s.mesh.pp,
-                                       rows ? fmt::format("{} x ", s.mesh.cp) : "", s.mesh.tp),
-                           std::to_string(int(s.zero)),
-                           schedule_of(s),
-                           std::to_string(s.micro_batch),
-                           name_of(s.recompute),
-                           s.sequence_parallel ? "yes" : "-",
-                           show_time(p.time.total()),
-                           fmt::format("{:.1f}%", 100 * p.mfu),
-                           fmt::format("{:.0f}%", 100 * p.time.bubble / p.time.total()),
-                           show_bytes(need),
-                           signed_bytes(found.budget - need),
-                           why(p, found)};
+    std::string cells[] = {
+        fmt::format("{} x {}{}{} x {}", s.mesh.dp, s.mesh.pp,
+                    experts.empty() ? "" : fmt::format(" x {}", s.mesh.ep),
+                    rows.empty() ? "" : fmt::format(" x {}", s.mesh.cp), s.mesh.tp),
+        std::to_string(int(s.zero)),
+        schedule_of(s),
+        std::to_string(s.micro_batch),
+        name_of(s.recompute),
+        s.sequence_parallel ? "yes" : "-",
+        show_time(p.time.total()),
+        fmt::format("{:.1f}%", 100 * p.mfu),
+        fmt::format("{:.0f}%", 100 * p.time.bubble / p.time.total()),
+        show_bytes(need),
+        signed_bytes(found.budget - need),
+        why(p, found)};
     for (size_t i = 0; i < columns.size(); ++i) columns[i].cells.push_back(cells[i]);
   }
   return columns;
@@ -208,14 +215,15 @@ void print_json(const Task& task, const Plans& found) {
     const StepOptions& s = p.options.step;
     double weight = task.samples->weight(0), seconds = p.time.total();
     fmt::print(
-        "{{\"dp\": {}, \"pp\": {}, \"cp\": {}, \"tp\": {}, \"zero\": {}, \"schedule\": {}, "
+        "{{\"dp\": {}, \"pp\": {}, \"cp\": {}, \"ep\": {}, \"tp\": {}, \"zero\": {}, \"schedule\": "
+        "{}, "
         "\"chunks\": {}, "
         "\"micro_batch\": {}, \"global_batch\": {}, \"recompute\": \"{}\", \"sequence_parallel\": "
         "{}, "
         "\"memory_bytes\": {:.0f}, \"step_seconds\": {}, \"tokens_per_second\": {}, \"mfu\": {}, "
         "\"fits\": {}}}\n",
-        s.mesh.dp, s.mesh.pp, s.mesh.cp, s.mesh.tp, int(s.zero), nn::quoted(s.schedule), s.chunks,
-        s.micro_batch, s.global_batch, name_of(s.recompute), s.sequence_parallel,
+        s.mesh.dp, s.mesh.pp, s.mesh.cp, s.mesh.ep, s.mesh.tp, int(s.zero), nn::quoted(s.schedule),
+        s.chunks, s.micro_batch, s.global_batch, name_of(s.recompute), s.sequence_parallel,
         p.need(found.hardware), seconds, double(s.global_batch) * weight / seconds, p.mfu,
         p.need(found.hardware) <= found.budget);
   }

@@ -34,7 +34,12 @@ Demand so_far(const Step& step) {
   const Mesh& mesh = step.mesh();
   Demand d{.tp = mesh.tp().ledger().total(),
            .dp = mesh.data().ledger().total(),
-           .cp = mesh.cp().ledger().total()};
+           .cp = mesh.cp().ledger().total(),
+           .ep = mesh.ep().ledger().total()};
+  if (mesh.ep().size() > 1) {
+    auto line = mesh.data_without({"ep"}).ledger().total();
+    d.dp.calls += line.calls, d.dp.bytes += line.bytes;
+  }
   for (auto* link : step.replica().pipeline().links()) {
     auto line = link->ledger().total();
     d.links.calls += line.calls, d.links.bytes += line.bytes;
@@ -61,6 +66,7 @@ Demand rehearse(const Subject& of, const StepOptions& o, Communicator& world) {
   d.tp = after.tp - before.tp;
   d.dp = middle.dp - before.dp;
   d.cp = after.cp - before.cp;
+  d.ep = after.ep - before.ep;
   d.links = after.links - before.links;
   for (int k = 0; k < memory::kinds; ++k)
     d.peaks[size_t(k)] = memory::counter()->peak(memory::Kind(k));
@@ -77,7 +83,7 @@ Demand rehearse(const Subject& of, const StepOptions& o, Communicator& world) {
 
 /// Rehearses a step of so many micro-batches, on the first rank of a stage.
 Demand rehearse_stage(const Subject& of, StepOptions o, int64_t micros, int stage) {
-  o.global_batch = micros * o.micro_batch * o.mesh.dp;
+  o.global_batch = micros * o.micro_batch * o.mesh.replicas();
   MetaComm world(o.mesh.size(), o.mesh.first_rank("pp", stage));
   return rehearse(of, o, world);
 }
@@ -124,6 +130,7 @@ std::vector<Demand> foresee(const Build& build, const nn::Batch& like, const Ste
     d.tp = further(d.tp, before.tp, times);
     d.dp = further(d.dp, before.dp, times);
     d.cp = further(d.cp, before.cp, times);
+    d.ep = further(d.ep, before.ep, times);
     d.links = further(d.links, before.links, times);
   }
   return stages;

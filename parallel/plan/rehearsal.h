@@ -17,7 +17,8 @@ struct Demand {
   int64_t parameters = 0;  ///< elements of this rank's stage, over all its ranks
   std::vector<std::string> layers = {};
   std::array<int64_t, memory::kinds> peaks{};  ///< of each kind
-  Ledger::Line tp, dp, cp, links;              ///< of one step; dp: of gradients, over cp too
+  /// What a step sends; dp: gradients, over all who hold the same.
+  Ledger::Line tp, dp, cp, ep, links;
 };
 
 /// Runs one Step of `o`, resolved and checked, on batches like `like`. On a world of MetaComm

@@ -53,11 +53,23 @@ double with_host(double device, double host) {
   return device > 0 ? host + device * std::exp(-host / device) : host;
 }
 
+/// Returns how many elements that all ranks hold take as long to sum over these: experts are summed
+/// over fewer.
+double summed(const MeshShape& m, const Elements& e) {
+  double all = m.data(), few = all / m.ep;
+  double share = all > 1 ? (few - 1) / few / ((all - 1) / all) : 1;
+  return double(e.trained - e.experts) + share * double(e.experts);
+}
+
 bool again(const StepOptions& o) {
   return o.recompute == Recompute::block || o.recompute == Recompute::block_split;
 }
 
 }  // namespace
+
+double shared_out(const MeshShape& m, const Elements& e) {
+  return (double(e.trained - e.experts) + double(m.ep) * double(e.experts)) / m.data();
+}
 
 /// The times of one stage for one micro-batch.
 struct StepTimes::Slot {
@@ -72,7 +84,7 @@ StepTimes::StepTimes(const Task& task, const Hardware& hardware,
     : task_(task), hardware_(hardware), kernels_(std::move(kernels)) {}
 
 StepTimes::FactsKey StepTimes::key_of(const StepOptions& o) {
-  return {o.mesh.tp,   o.mesh.cp,     o.cp_form, o.sequence_parallel,
+  return {o.mesh.tp,   o.mesh.cp,     o.mesh.ep, o.cp_form, o.sequence_parallel,
           o.tp_pieces, o.micro_batch, o.dtype,   o.groups};
 }
 
@@ -154,6 +166,7 @@ StepTimes::Slot StepTimes::pass(const KernelWork& work, const Ledger::Line& sums
 
 std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
   const Hardware& h = hardware_;
+  auto exchange = [&](auto& sent) { return h.seconds(sent, o.mesh.ep, o.mesh.cp * o.mesh.tp); };
   auto& layers = facts(o).layers();
   auto& counts = placement(o);
   PipelineShape shape = o.pipeline();
@@ -171,8 +184,8 @@ std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
         Slot forward = pass(l.forward, l.tp_forward, l.forward_beats, o);
         Slot backward = pass(l.backward, l.tp_backward, l.backward_beats, o);
         slot.compute += forward.compute + backward.compute;
-        forward.tensor += over_rows(l.cp_forward, l.forward, o);
-        backward.tensor += over_rows(l.cp_backward, l.backward, o);
+        forward.tensor += over_rows(l.cp_forward, l.forward, o) + exchange(l.ep_forward);
+        backward.tensor += over_rows(l.cp_backward, l.backward, o) + exchange(l.ep_backward);
         slot.tensor += forward.tensor + backward.tensor;
         slot.forward += forward.total();
         slot.compute += kernels_->gradients(double(l.parameters.trained), h, o.reduce_dtype);
@@ -219,7 +232,7 @@ double StepTimes::over_replicas(const MeshShape& m, int64_t calls, double bytes)
 }
 
 double StepTimes::after_backward(const StepOptions& o, const Slot& s, double hidden) const {
-  double trained = double(s.parameters.trained), sent = double(size_of(o.reduce_dtype)), rest = 0;
+  double trained = summed(o.mesh, s.parameters), sent = double(size_of(o.reduce_dtype)), rest = 0;
   bool overlap = overlaps(o.mesh.data(), o.mesh.tp);
   int64_t calls = trained > 0;
   if (overlap)
@@ -248,7 +261,8 @@ StepTime StepTimes::operator()(const StepOptions& o) {
   auto over_dp = [&](int64_t calls, double bytes) { return over_replicas(o.mesh, calls, bytes); };
   for (const Slot& s : all) {
     double total = s.total() + hop, more = 0;
-    auto weights = double(s.parameters.all), trained = double(s.parameters.trained);
+    double trained = summed(o.mesh, s.parameters);
+    double weights = trained + double(s.parameters.all - s.parameters.trained);
     if (o.zero == Zero::gradients) more = over_dp(trained > 0, sent * trained);
     if (o.zero == Zero::parameters)
       more = over_dp(2 * s.layers + s.trained_layers, 2 * weight * weights + sent * trained);
@@ -256,7 +270,8 @@ StepTime StepTimes::operator()(const StepOptions& o) {
     if (total + more > slow)
       slow = total + more, each = {.compute = s.compute, .tensor = s.tensor, .data = more};
     sum += total + more;
-    double own = trained / (o.zero == Zero::off ? 1 : o.mesh.data());
+    double own =
+        o.zero == Zero::off ? double(s.parameters.trained) : shared_out(o.mesh, s.parameters);
     t.update = std::max(t.update, own * update_bytes(o.dtype) / (h.bandwidth * h.update));
   }
   double last = 0;
@@ -278,7 +293,7 @@ std::vector<Elements> StepTimes::parameters(const StepOptions& o) {
 
 double StepTimes::model_flop(const StepOptions& o) {
   StepOptions one = o;  // work that tensor-parallel ranks repeat counts once
-  one.mesh.tp = one.mesh.cp = 1, one.sequence_parallel = false;
+  one.mesh.tp = one.mesh.cp = one.mesh.ep = 1, one.sequence_parallel = false;
   double flop = 0;
   for (auto& l : facts(one).layers()) flop += l.forward.products + l.backward.products;
   return flop / double(o.micro_batch) * double(o.global_batch);

@@ -48,6 +48,9 @@ class KernelTimes {
   virtual bool overlap() const { return true; }
 };
 
+/// Returns a rank's share of trained elements that those who hold them share out.
+double shared_out(const MeshShape& mesh, const Elements& elements);
+
 /// Predicts step times of one model on one kind of hardware. The work of every layer is that of
 /// kernels on the meta device (probe), so it is remembered by what it depends on.
 ///
@@ -105,7 +108,7 @@ class StepTimes {
   const Task& task_;
   const Hardware& hardware_;
   std::shared_ptr<const KernelTimes> kernels_;
-  using FactsKey = std::tuple<int, int, ContextForm, bool, int, int64_t, DType, std::string>;
+  using FactsKey = std::tuple<int, int, int, ContextForm, bool, int, int64_t, DType, std::string>;
   static FactsKey key_of(const StepOptions& o);
   std::map<FactsKey, Facts> facts_;
   std::map<std::tuple<FactsKey, int, int, int, Placement, std::string>, std::vector<int64_t>>

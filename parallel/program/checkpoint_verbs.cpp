@@ -68,10 +68,13 @@ std::string value(const Texts& settings, const std::string& name) {
 std::string heading(const std::string& path, const Manifest& m, const Texts& settings) {
   auto of = [&](const char* name) { return value(settings, name); };
   std::string text = fmt::format("checkpoint {}: step {}\n", path, m.step);
-  std::string rows = settings.contains("cp") ? of("cp") : "1";
-  text += fmt::format("written on a mesh of dp {} x pp {} x {}tp {}, ZeRO {}, schedule {}\n",
-                      of("dp"), of("pp"), rows == "1" ? "" : fmt::format("cp {} x ", rows),
-                      of("tp"), of("zero"), of("schedule"));
+  auto more = [&](const char* axis) {  // of those that not all checkpoints have
+    std::string size = settings.contains(axis) ? of(axis) : "1";
+    return size == "1" ? "" : fmt::format("{} {} x ", axis, size);
+  };
+  text +=
+      fmt::format("written on a mesh of dp {} x pp {} x {}{}tp {}, ZeRO {}, schedule {}\n",
+                  of("dp"), of("pp"), more("ep"), more("cp"), of("tp"), of("zero"), of("schedule"));
   uint64_t bytes = 0;
   for (auto& file : m.files) bytes += file.bytes;
   return text + fmt::format("{} tensors in {} file{}, {}\n", m.tensors.size(), m.files.size(),

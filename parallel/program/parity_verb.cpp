@@ -59,8 +59,9 @@ Verb parity_verb(ProgramOptions& p, std::string_view asked) {
 
 MeshShape mesh_of(const std::string& text) {
   MeshShape shape;
-  std::vector<int*> sizes{&shape.dp, &shape.pp, &shape.cp, &shape.tp};
-  if (std::ranges::count(text, 'x') == 2) sizes.erase(sizes.begin() + 2);
+  std::vector<int*> sizes{&shape.dp, &shape.pp, &shape.ep, &shape.cp, &shape.tp};
+  auto unnamed = std::clamp<int64_t>(4 - std::ranges::count(text, 'x'), 0, 2);  // of ep and cp
+  sizes.erase(sizes.begin() + 2, sizes.begin() + 2 + unnamed);
   size_t at = 0;
   bool fine = std::ranges::count(text, 'x') + 1 == std::ssize(sizes);
   double ranks = 1;
@@ -70,8 +71,8 @@ MeshShape mesh_of(const std::string& text) {
     ranks *= *size, at = std::min(end + 1, text.size());
   }
   check_input(fine, Exit::config,
-              "mesh `{}`; expected dp x pp x tp or dp x pp x cp x tp, each from 1 to 256, like "
-              "2x2x2",
+              "mesh `{}`; expected dp x pp x tp, dp x pp x cp x tp or dp x pp x ep x cp x tp, each "
+              "from 1 to 256, like 2x2x2",
               printable(text));
   check_input(ranks <= 4096, Exit::config, "mesh `{}`; expected dp x pp x tp of at most 4096 ranks",
               printable(text));

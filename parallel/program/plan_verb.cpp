@@ -93,8 +93,8 @@ Settings plan_settings(PlanOptions& o, const ProgramOptions& p) {
     auto is = [&](std::initializer_list<const char*> names) {
       return std::ranges::count(names, s.name) > 0;
     };
-    if (is({"dp", "pp", "tp", "cp", "micro-batch"})) s.range.min = 0;
-    if (is({"cp"})) s.help += "; 0: all are tried";
+    if (is({"dp", "pp", "tp", "cp", "ep", "micro-batch"})) s.range.min = 0;
+    if (is({"cp", "ep"})) s.help += "; 0: all are tried";
     if (is({"dp", "pp", "tp"})) s.shown = "all that the ranks allow";
     if (is({"zero", "schedule", "chunks", "sequence-parallel"})) s.shown = "all are tried";
     if (is({"recompute"})) s.shown = "all but block-split are tried";

@@ -100,7 +100,8 @@ class Player {
   void layer(const std::string& name, const Tensor& y, const nn::Batch& batch) {
     auto& o = trainer_.options().step;
     int64_t sample = batch.first - trainer_.consumed() + o.global_batch;  // its index in this step
-    int64_t mine = sample / (o.micro_batch * o.mesh.dp) * o.micro_batch + sample % o.micro_batch;
+    int64_t mine =
+        sample / (o.micro_batch * o.mesh.replicas()) * o.micro_batch + sample % o.micro_batch;
     note(output_of(name, mine / at_once(o)), y, "");
   }
 

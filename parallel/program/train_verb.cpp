@@ -133,7 +133,7 @@ class TrainCall {
   Exit train(Task given, World& world) {
     ResolvedRun run = resolve_run(std::move(given), train_, world);
     TrainOptions& o = run.options;
-    check_replicas(o.step.mesh.dp);
+    check_replicas(o.step.mesh.replicas());
     std::optional<UnlessUsed> made;
     if (o.out.empty()) {
       o.out = text_of_first(world.host(), [&] { return make_run_directory(own_.name); });

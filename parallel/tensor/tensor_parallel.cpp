@@ -75,6 +75,17 @@ Tensor sum_scattered(const TensorParallel& tp, const Tensor& x) {
   return y;
 }
 
+/// Returns the sum of the ranks' parts: of this rank's rows, or of all.
+Tensor over_ranks(const TensorParallel& tp, Tensor parts) {
+  if (tp.sequence()) return sum_scattered(tp, parts);
+  if (tp.size() == 1) return parts;
+  bool own = tp.sliced() && parts.exclusive();  // else summed where the transport needs no copies
+  Tensor sums = own ? std::move(parts) : tp.comm().empty(parts.shape(), parts.dtype());
+  if (!own) copy_(sums, parts);
+  tp.comm().all_reduce(sums).wait();
+  return sums;
+}
+
 Tensor mine(const TensorParallel& tp, const Tensor& x) {
   Shape share = x.shape();
   share[0] = tp.rows(share[0]);
@@ -100,7 +111,11 @@ nn::Shard TensorParallel::shard(int dim, int64_t length, int64_t unit) const {
          size(), units, what, divisors(units, 1, units));
   }
   int64_t each = length / size();
-  return {.dim = dim, .begin = rank() * each, .length = each, .groups = slices_here()};
+  return {.dim = dim,
+          .begin = rank() * each,
+          .length = each,
+          .along = {{"tp", nn::Along::slice}},
+          .groups = slices_here()};
 }
 
 nn::Shard TensorParallel::vocabulary(int64_t rows) const {
@@ -108,23 +123,28 @@ nn::Shard TensorParallel::vocabulary(int64_t rows) const {
   int parts = sliced() ? slices_.count : size();
   int64_t each = (rows + parts - 1) / parts * (parts / size());
   int64_t begin = std::min(rows, rank() * each), length = std::min(each, rows - begin);
-  return {.begin = begin, .length = length, .padding = each - length, .groups = slices_here()};
+  nn::Shard shard{.begin = begin, .length = length, .padding = each - length};
+  if (size() > 1) shard.along["tp"] = nn::Along::slice;
+  shard.groups = slices_here();
+  return shard;
 }
 
 nn::Shard TensorParallel::whole() const {
   nn::Shard shard = whole_never_summed();
-  if (sequence_) shard.partial = true, shard.chains = slices_here();
+  if (sequence_) shard.along["tp"] = nn::Along::parts, shard.chains = slices_here();
   return shard;
 }
 
 nn::Shard TensorParallel::whole_never_summed() const {
-  return {.replicated = size() > 1, .first_replica = rank() == 0, .chains = slices_.count};
+  nn::Shard shard{.chains = slices_.count};
+  if (size() > 1) shard.along["tp"] = nn::Along::alike;
+  return shard;
 }
 
 nn::Shard TensorParallel::whole_always_summed() const {
   slices_.refuse("whole_always_summed");
   nn::Shard shard = whole();
-  shard.partial = shard.replicated;
+  if (size() > 1) shard.along["tp"] = nn::Along::parts;
   return shard;
 }
 
@@ -154,7 +174,7 @@ int64_t TensorParallel::first_row(int64_t mine) const {
 Tensor TensorParallel::enter(const Tensor& x) const {
   if (undivided()) return x;
   auto rule = [tp = *this, dtype = x.dtype()](Tensor dy, autograd::Into& into) {
-    return Tensors{rounded(tp.over_ranks(std::move(dy)), dtype, into)};
+    return Tensors{rounded(over_ranks(tp, std::move(dy)), dtype, into)};
   };
   Tensor y =
       record("enter", sequence_ ? gathered(*this, x) : x.detach(), {x}, autograd::Rule(rule));
@@ -289,16 +309,6 @@ Tensor TensorParallel::gather_rows(const Tensor& x) const {
   if (!sequence_) return x;
   return record("gather_rows", gathered(*this, x), {x},
                 [tp = *this](const Tensor& dy) { return Tensors{mine(tp, dy)}; });
-}
-
-Tensor TensorParallel::over_ranks(Tensor parts) const {
-  if (sequence_) return sum_scattered(*this, parts);
-  if (size() == 1) return parts;
-  bool own = sliced() && parts.exclusive();  // else summed where the transport needs no copies
-  Tensor sums = own ? std::move(parts) : tp_->empty(parts.shape(), parts.dtype());
-  if (!own) copy_(sums, parts);
-  tp_->all_reduce(sums).wait();
-  return sums;
 }
 
 Packing TensorParallel::split() const {

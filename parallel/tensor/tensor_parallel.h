@@ -1,5 +1,7 @@
 #pragma once
 #include <functional>
+#include <map>
+#include <string>
 
 #include "autograd/backward.h"
 #include "nn/parameter.h"
@@ -18,6 +20,8 @@ struct TensorParallelOptions {
   /// transfer of one runs beside the products of the others (as in Wang et al., "Overlap
   /// communication with dependent computation via decomposition", 2023). Not with slices.
   int pieces = 1;
+  /// The ranks along other axes of the mesh, by name, for layers that share something over them.
+  std::map<std::string, Communicator*, std::less<>> others = {};
 };
 
 /// A stretch of a model whose matrices are split over the ranks of an axis (Shoeybi et al.,
@@ -35,12 +39,18 @@ class TensorParallel {
       : tp_(&tp),
         sequence_(options.sequence && tp.size() > 1),
         slices_(options.slices),
-        pieces_{sequence_ ? tp.size() : 1, options.pieces} {}
+        pieces_{sequence_ ? tp.size() : 1, options.pieces},
+        others_(options.others) {}
 
   int rank() const { return tp_->rank(); }
   int size() const { return tp_->size(); }
   /// Returns the communicator of these ranks, for collectives of a layer's own.
   Communicator& comm() const { return *tp_; }
+  /// Returns the communicator of another axis of the mesh; null where that has one rank.
+  Communicator* other(std::string_view axis) const {
+    auto found = others_.find(axis);
+    return found == others_.end() || found->second->size() == 1 ? nullptr : found->second;
+  }
   bool sequence() const { return sequence_; }
   bool sliced() const { return slices_.count > 1; }
   /// True if a split layer here is the layer that it splits: on one rank, which adds no slices.
@@ -111,12 +121,12 @@ class TensorParallel {
  private:
   Tensor leave_parts(Tensor parts, const Tensor& bias, DType dtype) const;
   Tensor leave_pieces(const Tensor& x, const Product& product, const Tensor& bias) const;
-  Tensor over_ranks(Tensor parts) const;
 
   Communicator* tp_;
   bool sequence_;
   Slices slices_;
   Pieces pieces_;
+  std::map<std::string, Communicator*, std::less<>> others_;
 };
 
 }  // namespace triax::parallel

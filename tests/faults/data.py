@@ -15,7 +15,7 @@ SEQUENCE = "--mesh 1x1x2 --sequence-parallel"
 
 FAULTS = [
     Fault("gradients_not_summed_over_dp", SUMS,
-          [(": m_.dp.all_reduce(b.sending);", ": Work();")],
+          [(": b.over->all_reduce(b.sending);", ": Work();")],
           [Run("--mesh 2x1x1", "step 1: gradient on replicas of final_norm.beta"),
            Run("--mesh 2x2x2", "step 1: gradient on replicas of final_norm.beta")]),
     # Within the bounds of parity: only bits tell.
@@ -116,14 +116,13 @@ FAULTS = [
           [Run("--mesh 1x2x1", "step 1: gradient on replicas of tokens.table"),
            Run("--mesh 2x2x1 --zero 2", "step 1: gradient on replicas of tokens.table")]),
     Fault("tied_copy_counted_twice_in_the_norm", HELD,
-          [("bool copy = p.tied && ends && ends->rank() > 0;", "bool copy = false;")],
+          [("(p.tied && ends && ends->rank() > 0)", "false")],
           [Run("--mesh 1x2x1", "step 1: gradient norm", "a factor of about 1.")]),
     Fault("norm_of_this_ranks_slice", STEP,
           [(VOTE, VOTE_IN % "pp")],
           [Run("--mesh 2x1x1 --zero 1", "step 1: gradient norm on replicas")]),
     Fault("norm_of_all_replicas", HELD,
-          [("p.shard.first_replica && (cuts(p.frozen) || dp.rank() == 0);",
-            "p.shard.first_replica;")],
+          [("return !copy && (cuts(p.frozen) || over(p).rank() == 0);", "return !copy;")],
           [Run("--mesh 2x1x1", "step 1: gradient norm", "a factor of about 1.41")]),
     Fault("norm_of_this_stage", STEP,
           [(VOTE, VOTE_IN % "dp")],

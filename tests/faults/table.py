@@ -4,6 +4,7 @@ import batch_norm
 import comm
 import context
 import data
+import experts
 import llama
 import minigpt
 import ops
@@ -19,7 +20,7 @@ TEXT = "".join(chr(ord("a") + (i * i // 3 + i // 5) % 13) for i in range(600))
 
 # Faults of one file stand together, so that few files are compiled again for each.
 FAULTS = (ops.FAULTS + minigpt.FAULTS + recompute.FAULTS + tensor.FAULTS + data.FAULTS
-          + pipeline.FAULTS + training.FAULTS + llama.FAULTS + context.FAULTS)
+          + pipeline.FAULTS + training.FAULTS + llama.FAULTS + context.FAULTS + experts.FAULTS)
 UNSEEN = (ops.UNSEEN + training.UNSEEN + tensor.UNSEEN + data.UNSEEN + pipeline.UNSEEN
           + batch_norm.UNSEEN + comm.UNSEEN + llama.UNSEEN)
 

@@ -7,6 +7,7 @@ LOSS = "core/cpu/rows/cross_entropy.cpp"
 TARGETS = "core/shared/indices.h"
 TENSOR, PIECES, LINEAR, EMBEDDING = (f"parallel/tensor/{name}" for name in
                                      ("tensor_parallel.cpp", "pieces.cpp", "linear.h", "embedding.h"))
+HELD = "parallel/data/buckets/held_model.cpp"
 PLAIN, SEQUENCE = "--mesh 1x1x2", "--mesh 1x1x2 --sequence-parallel"
 # What the probe says before the first step.
 WHOLE = r"exit status 78: .*parameter %s: all 2 tensor-parallel ranks hold the whole of it[\s\S]*"
@@ -29,14 +30,14 @@ FAULTS = [
             "if (size() > 1 && !sequence_) tp_->all_reduce(y = y.to(f32)).wait();")],
           [Run("--mesh 1x1x2 --bitwise --tp-slices 4 --micro-batch 1", "step 1: activation of .*")]),
     Fault("gradients_of_slices_rounded_before_ranks_add_them", TENSOR,
-          [("tp.over_ranks(std::move(dy))", "tp.over_ranks(dy.to(f32))")],
+          [("over_ranks(tp, std::move(dy))", "over_ranks(tp, dy.to(f32))")],
           [Run("--mesh 1x1x2 --bitwise --tp-slices 4 --micro-batch 1", "step 1: gradient of .*")]),
     Fault("features_of_a_rank_summed_at_once", TENSOR,
           [("slices_.gradient(y, slices_here())", "slices_.gradient(y, 1)")],
           [Run("--mesh 1x1x2 --bitwise --tp-slices 4 --micro-batch 1", "step 1: gradient of .*")]),
     Fault("rows_of_a_sample_rounded_before_ranks_add_them", TENSOR,
-          [("if (sequence_) return sum_scattered(*this, parts);",
-            "if (sequence_) return sum_scattered(*this, parts.to(f32));")],
+          [("if (tp.sequence()) return sum_scattered(tp, parts);",
+            "if (tp.sequence()) return sum_scattered(tp, parts.to(f32));")],
           [Run("--mesh 1x1x2 --bitwise --tp-slices 4 --sequence-parallel",
                "step 1: (activation|gradient) of .*")]),
     Fault("rows_of_a_rank_summed_at_once", TENSOR,
@@ -80,7 +81,7 @@ FAULTS = [
           [Run(PLAIN, "step 1: activation on replicas of embedding"),
            Run("--mesh 2x2x2 --zero 3", "step 1: activation on replicas of embedding")]),
     Fault("leave_sums_in_backward_too", TENSOR,
-          [("gathered(tp, dy) : dy};", "gathered(tp, dy) : tp.over_ranks(dy)};")],
+          [("gathered(tp, dy) : dy};", "gathered(tp, dy) : over_ranks(tp, dy)};")],
           [Run(PLAIN, "step 1: gradient of block1.down.weight",
                "a factor of 2: summed once too often, or not averaged, over tp"),
            Run("--mesh 2x2x2", "step 1: gradient of block1.down.weight",
@@ -89,18 +90,18 @@ FAULTS = [
           [("exps * exp(largest - top)", "exps")],
           [Run(PLAIN, "step 1: loss")]),
     Fault("slices_of_features_overlap", TENSOR,
-          [(".begin = rank() * each, .length = each,", ".begin = rank() * each / 2, .length = each,")],
+          [("          .begin = rank() * each,\n", "          .begin = rank() * each / 2,\n")],
           [Run(PLAIN, f"{INITIAL}: weight of block0.qkv.weight")]),
     Fault("slices_of_the_vocabulary_overlap", TENSOR,
           [("std::min(rows, rank() * each), length", "std::min(rows, rank() * (each - 1)), length")],
           # Rows 0 to 6 and 6 to 12: all there, and alike; but token 6 is looked up twice.
           [Run(PLAIN, "step 1: activation of embedding")]),
-    Fault("replicas_counted_twice_in_the_norm", TENSOR,
-          [(".replicated = size() > 1, .first_replica = rank() == 0,", ".replicated = size() > 1,")],
+    Fault("replicas_counted_twice_in_the_norm", HELD,
+          [("(tp && tp->rank() > 0 && !p.shard.is(\"tp\", nn::Along::slice))", "false")],
           [Run(PLAIN, "step 1: gradient norm", "a factor of about 1."),
            Run("--mesh 2x2x2 --zero 2", "step 1: gradient norm", "a factor of about 1.")]),
     Fault("no_gradient_is_partial", TENSOR,
-          [("shard.partial = true, ", "")],
+          [("  if (sequence_) shard.along[\"tp\"] = nn::Along::parts, shard.chains", "  if (sequence_) shard.chains")],
           [Run(SEQUENCE, "step 1: gradient on replicas of .*")]),
 
     Fault("bias_added_by_every_rank", TENSOR,
@@ -144,7 +145,7 @@ UNSEEN = [
            "what is kept is right",
            SEQUENCE, "test_parallel", "TensorParallelTest.ProductsKeep*"),
     Unseen("gradients_inside_a_stretch_not_summed", TENSOR,
-           [("  shard.partial = shard.replicated;\n", "")],
+           [("  if (size() > 1) shard.along[\"tp\"] = nn::Along::parts;\n", "")],
            "minigpt has no whole parameter inside a split stretch",
            PLAIN, "test_parallel", "AnyModelParity.WholeParameters*"),
 ]

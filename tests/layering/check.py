@@ -62,6 +62,7 @@ INSIDE = {
         ["parallel/mesh"],
         ["parallel/tensor", "parallel/context", "parallel/data", "parallel/pipeline",
          "parallel/checkpoint", "parallel/settings"],
+        ["parallel/experts"],
         ["parallel/train"],
         ["parallel/plan", "parallel/parity"],
         ["parallel/program"],

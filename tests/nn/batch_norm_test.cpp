@@ -129,8 +129,11 @@ TEST_F(BatchNormLayer, MicroBatchesThatMakeNoGroupsAreRefused) {
   Batch one{.input = filled({2, 3}, 1, f32), .target = zeros({2}, i32, test_device())};
   expect_config_error([&] { (*norm(1))(one.input, one); },
                       {"x [2, 3] has one value of each channel in a group of 1 samples"});
-  expect_config_error([] { BatchNorm(3, 2, {.shard = {.replicated = true, .partial = true}}); },
-                      {"batch norm: each tensor-parallel rank", "--sequence-parallel"});
+  expect_config_error(
+      [] {
+        BatchNorm(3, 2, {.shard = {.along = {{"tp", Along::parts}}}});
+      },
+      {"batch norm: each tensor-parallel rank", "--sequence-parallel"});
   expect_error([] { BatchNorm(3, 0); }, {"batch norm: statistics of 0 samples"});
   expect_config_error(
       [] {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 namespace triax::parallel {
 namespace {
@@ -24,13 +25,23 @@ std::map<const nn::Parameter*, int> passes_of(const std::vector<nn::Layers>& chu
   return passes;
 }
 
-/// Splits each group into trained and frozen parameters; the frozen groups come last.
-std::vector<ParameterGroup> frozen_last(const std::vector<ParameterGroup>& groups) {
+/// Splits each group into trained and frozen parameters, and each of these by who sums them; the
+/// frozen groups come last.
+std::vector<ParameterGroup> frozen_last(const std::vector<ParameterGroup>& groups,
+                                        const SummedOver& over) {
   std::vector<ParameterGroup> parted;
   for (bool frozen : {false, true})
     for (ParameterGroup g : groups) {
       std::erase_if(g.parameters, [&](auto* p) { return p->frozen != frozen; });
-      if (!g.parameters.empty()) parted.push_back(std::move(g));
+      while (!g.parameters.empty()) {
+        ParameterGroup others = g;
+        auto with_first = [&, first = over(*g.parameters[0])](auto* p) {
+          return over(*p) == first;
+        };
+        std::erase_if(others.parameters, with_first);
+        std::erase_if(g.parameters, std::not_fn(with_first));
+        parted.push_back(std::exchange(g, std::move(others)));
+      }
     }
   return parted;
 }
@@ -38,8 +49,8 @@ std::vector<ParameterGroup> frozen_last(const std::vector<ParameterGroup>& group
 }  // namespace
 
 std::vector<ParameterGroup> group(nn::Module& model, const std::vector<nn::Layers>& chunks,
-                                  Grouping grouping) {
-  if (chunks.empty()) return frozen_last({{.parameters = model.parameters()}});
+                                  Grouping grouping, const SummedOver& over) {
+  if (chunks.empty()) return frozen_last({{.parameters = model.parameters()}}, over);
   std::vector<ParameterGroup> groups;
   std::set<const nn::Parameter*> placed, shared;
   auto passes = passes_of(chunks);
@@ -62,7 +73,7 @@ std::vector<ParameterGroup> group(nn::Module& model, const std::vector<nn::Layer
   // In order of declaration, which is alike at both ends of a pipeline.
   for (auto* p : model.parameters())
     if (shared.contains(p)) groups.push_back({{p}, passes[p], true});
-  return frozen_last(groups);
+  return frozen_last(groups, over);
 }
 
 std::vector<BucketLayout> lay_out(const std::vector<ParameterGroup>& groups,

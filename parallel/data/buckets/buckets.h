@@ -22,10 +22,12 @@ enum class Grouping {
   by_chunk,  ///< reduced together: one group for each chunk
   by_layer   ///< gathered together: one group for each layer
 };
+/// Returns the ranks over which a parameter's gradient is summed.
+using SummedOver = std::function<const Communicator*(const nn::Parameter&)>;
 /// Groups parameters in about the order in which backward completes them, frozen ones last; without
-/// chunks, all of `model`.
+/// chunks, all of `model`. Those of a group are summed over the same ranks.
 std::vector<ParameterGroup> group(nn::Module& model, const std::vector<nn::Layers>& chunks,
-                                  Grouping grouping);
+                                  Grouping grouping, const SummedOver& over);
 
 /// Elements of a parameter that lie in a flat bucket or optimizer slot.
 struct FlatPiece {
@@ -69,7 +71,8 @@ std::vector<BucketLayout> lay_out(const std::vector<ParameterGroup>& groups,
 /// One rank's share of a bucket, and the communication under way with it.
 struct Bucket {
   BucketLayout layout;
-  Tensor weight, grad;        ///< flat, of the layout's length; their bytes may come and go
+  Communicator* over = nullptr;  ///< the ranks that hold the same: HeldModel::over
+  Tensor weight, grad;           ///< flat, of the layout's length; their bytes may come and go
   Tensor my_weight, my_grad;  ///< flat: the slice that this rank updates, from element `my_first`
   Tensor my_sums;             ///< the sums of my_grad: itself, or fixed point
   int64_t my_first = 0;

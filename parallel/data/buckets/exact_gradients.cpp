@@ -1,5 +1,6 @@
 #include "parallel/data/buckets/exact_gradients.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "core/check.h"
@@ -20,9 +21,10 @@ class ExactGradients::View : public autograd::GradientView {
   View(const nn::Parameter& p, const Tensor& to, int64_t ranks, int64_t row_parts)
       : GradientView(to),
         p_(p),
-        ranks_(p.shard.partial ? ranks : 1),
-        chains_(p.shard.chains * row_parts),
-        must_cut_(p.shard.partial || row_parts > 1) {}
+        ranks_(p.shard.is("tp", nn::Along::parts) ? ranks : 1),
+        chains_(std::max<int64_t>(1, p.shard.chains) * row_parts),
+        cut_by_op_(p.shard.chains == 0),
+        must_cut_(!cut_by_op_ && (p.shard.is("tp", nn::Along::parts) || row_parts > 1)) {}
 
   Sums offer(const autograd::Node& n) override {
     Sums s = GradientView::offer(n);
@@ -59,7 +61,7 @@ class ExactGradients::View : public autograd::GradientView {
   }
   bool cuts_chains(const autograd::Node& n) const { return rows_of(n) / n.samples % chains_ == 0; }
   int64_t terms(const autograd::Node& n) const {
-    return n.samples * (cuts_chains(n) ? chains_ : 1);
+    return n.samples * (!cut_by_op_ && cuts_chains(n) ? chains_ : 1);
   }
 
   /// Checks that a part which was not made in terms is one.
@@ -84,14 +86,15 @@ class ExactGradients::View : public autograd::GradientView {
 
   const nn::Parameter& p_;
   int64_t ranks_, chains_, parts_ = 0;  // chains_: of a sample's rows
-  bool must_cut_;
+  bool cut_by_op_, must_cut_;
   std::shared_ptr<FixedPoint> grid_ = std::make_shared<FixedPoint>();
 };
 
 std::shared_ptr<autograd::GradientView> ExactGradients::collector(const nn::Parameter& p,
                                                                   const Tensor& view,
                                                                   const Communicator* tp) {
-  check(!p.shard.partial || tp, "bitwise: parameter {} is partial; expected a mesh", p.name);
+  check(!p.shard.is("tp", nn::Along::parts) || tp,
+        "bitwise: the gradient of {} comes in parts; expected a mesh", p.name);
   views_.push_back(std::make_shared<View>(p, view, tp ? tp->size() : 1, row_parts_));
   return views_.back();
 }

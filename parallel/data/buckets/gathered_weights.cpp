@@ -16,7 +16,7 @@ void GatheredWeights::start_gather(Bucket& b) const {
     mine = b.weight.narrow(0, b.my_first, mine.numel());
     backend(m_.dp.device()).copy(b.my_weight, mine);  // values as before: no change
   }
-  b.gathering = m_.dp.all_gather(mine, b.weight);
+  b.gathering = b.over->all_gather(mine, b.weight);
 }
 
 void GatheredWeights::acquire(Bucket& b) const {

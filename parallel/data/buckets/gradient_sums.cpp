@@ -82,7 +82,7 @@ void GradientSums::reduce(Bucket& b) {
   zero_unwritten(b);
   if (in_flight_) settle(*in_flight_);
   ++b.reductions;
-  if (narrows()) {
+  if (narrows(b)) {
     b.sending = m_.dp.empty(b.grad.shape(), m_.options.reduce_dtype);
     copy_(b.sending, b.grad);
   } else {
@@ -91,14 +91,15 @@ void GradientSums::reduce(Bucket& b) {
   if (rule_.each_pass) {
     // The bytes move to the transfer; the next micro-batch finds an empty bucket.
     auto bytes = b.grad.storage()->take();
-    if (!narrows()) b.sending = Tensor(bytes, b.grad.dtype(), b.grad.shape(), b.grad.strides());
+    if (!narrows(b)) b.sending = Tensor(bytes, b.grad.dtype(), b.grad.shape(), b.grad.strides());
     for (auto& view : b.views) view->set_fresh();
     in_flight_ = &b;
   }
-  if (narrows() || b.offloaded()) b.arriving = b.sending.narrow(0, b.my_first, b.my_sums.numel());
+  if (narrows(b) || b.offloaded()) b.arriving = b.sending.narrow(0, b.my_first, b.my_sums.numel());
   else if (b.reductions > 1) b.arriving = m_.dp.empty(b.my_sums.shape(), b.my_sums.dtype());
   const Tensor& sum = b.arriving.defined() ? b.arriving : b.my_sums;
-  b.reducing = rule_.scatters ? m_.dp.reduce_scatter(b.sending, sum) : m_.dp.all_reduce(b.sending);
+  b.reducing =
+      rule_.scatters ? b.over->reduce_scatter(b.sending, sum) : b.over->all_reduce(b.sending);
 }
 
 void GradientSums::settle(Bucket& b) {

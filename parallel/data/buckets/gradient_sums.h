@@ -39,7 +39,9 @@ class GradientSums {
   void settle(Bucket& b);
   void zero_unwritten(Bucket& b);
   void check_passes() const;
-  bool narrows() const { return m_.options.reduce_dtype == bf16 && m_.dp.size() > 1; }
+  bool narrows(const Bucket& b) const {
+    return m_.options.reduce_dtype == bf16 && b.over->size() > 1;
+  }
 
   const HeldModel& m_;
   const SliceStore& slices_;

@@ -9,10 +9,19 @@ Bucket* HeldModel::holder(const nn::Parameter* p) const {
   return nullptr;
 }
 
+Communicator& HeldModel::over(const nn::Parameter& p) const {
+  if (!mesh) return dp;
+  AxisSet cut;
+  for (auto& [axis, how] : p.shard.along)
+    if (how == nn::Along::slice) cut.insert(axis);
+  return mesh->data_without(cut);
+}
+
 /// True for one of tp replicas, of tied copies and, where dp does not slice it, of dp replicas.
 bool HeldModel::owns(const nn::Parameter& p) const {
-  bool copy = p.tied && ends && ends->rank() > 0;
-  return !copy && p.shard.first_replica && (cuts(p.frozen) || dp.rank() == 0);
+  bool copy = (p.tied && ends && ends->rank() > 0) ||
+              (tp && tp->rank() > 0 && !p.shard.is("tp", nn::Along::slice));
+  return !copy && (cuts(p.frozen) || over(p).rank() == 0);
 }
 
 }  // namespace triax::parallel

@@ -14,6 +14,7 @@ struct HeldModel {
   Communicator& dp;
   /// Ranks that sum gradients beside dp; null for none. All of `all` agree about skipping a step.
   Communicator *tp = nullptr, *ends = nullptr, *all = nullptr;
+  Mesh* mesh = nullptr;  ///< null: dp alone
   DataParallelOptions options;
   std::vector<nn::Parameter*> declared = {};          ///< the parameters of the whole model
   std::vector<std::unique_ptr<Bucket>> buckets = {};  ///< the trained ones come first
@@ -24,7 +25,9 @@ struct HeldModel {
   }
   /// Returns the bucket that has `p`; null where this rank holds none of it.
   Bucket* holder(const nn::Parameter* p) const;
-  /// True if weights of such parameters are cut over the ranks of dp.
+  /// Returns the ranks of dp that hold the same of `p`: its gradient is summed over them.
+  Communicator& over(const nn::Parameter& p) const;
+  /// True if weights of such parameters are cut over those ranks.
   bool cuts(bool frozen) const {
     return options.zero >= (frozen ? Zero::parameters : Zero::optimizer);
   }

@@ -32,7 +32,8 @@ void SliceStore::place(std::vector<BucketLayout>& layouts, const std::vector<nn:
     std::vector<DType> dtypes{m_.options.dtype};
     if (!l.frozen()) dtypes.push_back(m_.sum_dtype());
     if (!l.frozen() && m_.options.bitwise) dtypes.push_back(accumulator(m_.options.dtype));
-    for (DType dtype : dtypes) sizes.push_back(size_t(l.length / m_.dp.size()) * size_of(dtype));
+    for (DType dtype : dtypes)
+      sizes.push_back(size_t(l.length / m_.over(*l.pieces[0].parameter).size()) * size_of(dtype));
   }
   if (sizes.empty()) return;
   optim::Offload offload = m_.options.offload;

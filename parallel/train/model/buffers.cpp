@@ -35,13 +35,23 @@ void Buffers::begin() {
 
 void Buffers::update(const Tensor& decision) {
   if (all_.empty()) return;
-  if (mesh_.dp().size() > 1) mesh_.dp().all_reduce(sums_).wait();
-  for (auto* b : all_) b->update(mesh_.dp().size(), decision);
+  if (mesh_.data().size() > 1) mesh_.data().all_reduce(sums_).wait();
+  for (auto* b : all_) b->update(mesh_.data().size(), decision);
+}
+
+double Buffers::busiest() const {
+  double most = 0;
+  for (auto* b : all_)
+    if (b->rule == nn::Buffer::Rule::share && b->value.device() != meta_device) {
+      auto shares = b->value.to_host<float>();
+      most = std::max(most, double(*std::ranges::max_element(shares)) * double(shares.size()));
+    }
+  return most;
 }
 
 std::vector<Piece> Buffers::pieces(Holder whose) const {
   std::vector<Piece> pieces;
-  bool owner = mesh_.dp().rank() == 0 && mesh_.tp().rank() == 0;
+  bool owner = mesh_.data().rank() == 0 && mesh_.tp().rank() == 0;
   if (whose == Holder::owner && !owner) return pieces;
   for (auto* b : all_) pieces.push_back({b->name, "", {.full = b->shape}, b->value});
   return pieces;

@@ -11,7 +11,8 @@ namespace triax::parallel {
 enum class Holder { owner, any };
 
 /// The buffers (nn::Buffer) of the layers that this rank's stage holds: side by side in memory, so
-/// that one all-reduce over the dp axis sums what all replicas have accumulated in a step.
+/// that one all-reduce over those with other data sums what all replicas have accumulated in a
+/// step.
 class Buffers {
  public:
   /// Allocates and initialises the buffers. `mesh` must outlive it.
@@ -19,8 +20,11 @@ class Buffers {
 
   /// Clears the sums, before the first forward of a step.
   void begin();
-  /// Updates the buffers by a step's decision (a StepDecision on the device). Collective over dp.
+  /// Updates the buffers by a step's decision (a StepDecision on the device). Collective.
   void update(const Tensor& decision);
+  /// Returns the largest of shares (Buffer::Rule::share), over the mean of its buffer: the load of
+  /// the busiest expert. 0 without such buffers.
+  double busiest() const;
   /// Returns the buffers by name, as a checkpoint holds them.
   std::vector<Piece> pieces(Holder whose) const;
 

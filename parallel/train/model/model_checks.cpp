@@ -35,8 +35,7 @@ void check_buffers(nn::Sequence& model) {
 void check_shards(nn::Module& model, const TensorParallel& tp) {
   if (tp.size() == 1) return;
   for (auto* p : model.parameters()) {
-    bool sliced = p->shard.length >= 0;
-    check_input(sliced || p->shard.replicated, Exit::config,
+    check_input(p->shard.along.contains("tp"), Exit::config,
                 "parameter {}: all {} tensor-parallel ranks hold the whole of it, and it does not "
                 "say so; its gradient would be wrong\n"
                 "  Make its layer with .shard = tp.whole(), or take the layer of parallel/tensor.",

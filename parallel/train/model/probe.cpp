@@ -114,6 +114,7 @@ class CountedRows final : public nn::RowRanks {
   explicit CountedRows(const nn::RowRanks& ranks) : ranks_(ranks) {}
   int64_t count() const override { return ranks_.count(); }
   std::vector<nn::Span> spans(int64_t mine) const override { return ranks_.spans(mine); }
+  void sum(const Tensor& x) const override { ranks_.sum(x); }
   Tensor attend(const Qkv& in, const AttentionShape& shape,
                 const random::Mask& mask) const override {
     double before = meta_work().attention;
@@ -135,8 +136,11 @@ class Walk {
   Walk(const Build& build, const nn::Batch& like, const ProbeOptions& o)
       : o_(o),
         ranks_(o.tp, 0),
-        tp_(ranks_,
-            {.sequence = o.sequence_parallel, .slices = {.count = o.slices}, .pieces = o.pieces}),
+        expert_ranks_(o.ep, 0),
+        tp_(ranks_, {.sequence = o.sequence_parallel,
+                     .slices = {.count = o.slices},
+                     .pieces = o.pieces,
+                     .others = {{"ep", &expert_ranks_}}}),
         model_(model_of(build, tp_)),
         row_ranks_(o.cp, 0),
         context_(row_ranks_, o.cp_form),
@@ -148,6 +152,7 @@ class Walk {
     apply_groups(*model_, o.groups);
     check_model();
     batch_.replicas = &replicas_;
+    batch_.loss_seed = like.target.defined();
     batch_.row_parts = o.row_parts;
     if (o.cp > 1) batch_.rows = &counted_rows_;
     if (like.cache) batch_.cache = &past_.emplace(like.cache->capacity());
@@ -188,16 +193,19 @@ class Walk {
     check_input(!model_->layers().empty(), Exit::config, "model: it has no layers; expected add()");
     check_shards(*model_, tp_);
     check_buffers(*model_);
+    std::string averaged;  // a buffer of rounded sums; counts are exact
+    for (auto* b : model_->buffers())
+      if (!b->counts() && averaged.empty()) averaged = b->name;
     check_input(
-        !o_.bitwise || model_->buffers().empty(), Exit::config,
+        !o_.bitwise || averaged.empty(), Exit::config,
         "bitwise with a model that has buffers ({}), such as the statistics of batch norm\n"
         "  They are sums over samples in an order that depends on the mesh. Leave --bitwise "
         "out.",
-        model_->buffers().empty() ? "" : model_->buffers()[0]->name);
-    check_input(o_.cp == 1 || model_->buffers().empty(), Exit::config,
+        averaged);
+    check_input(o_.cp == 1 || averaged.empty(), Exit::config,
                 "cp={} with a model that has buffers ({}), such as the statistics of batch norm\n"
                 "  They would be of some rows of each sample. Take --cp 1.",
-                o_.cp, model_->buffers().empty() ? "" : model_->buffers()[0]->name);
+                o_.cp, averaged);
   }
 
   /// Takes the output of the layer before as the input of the next.
@@ -256,11 +264,12 @@ class Walk {
     KernelWork start = meta_work();
     Ledger::Line sent_before = sent();
     auto passed = [&] { return row_ranks_.ledger().total(); };
-    Ledger::Line passed_before = passed();
+    auto to_experts = [&] { return expert_ranks_.ledger().total(); };
+    Ledger::Line passed_before = passed(), experts_before = to_experts();
     (void)ranks_.take(), (void)counted_rows_.take();
     Tensor y = layer.run(x_, batch_);
     KernelWork forward = meta_work() - start;
-    Ledger::Line passed_forward = passed();
+    Ledger::Line passed_forward = passed(), experts_forward = to_experts();
     check_attends_over_ranks(forward.attention);
     Ledger::Line sent_forward = sent();
     auto forward_beats = ranks_.take();
@@ -275,6 +284,8 @@ class Walk {
                      .tp_backward = sent() - sent_forward,
                      .cp_forward = passed_forward - passed_before,
                      .cp_backward = passed() - passed_forward,
+                     .ep_forward = experts_forward - experts_before,
+                     .ep_backward = to_experts() - experts_forward,
                      .forward_beats = std::move(forward_beats),
                      .backward_beats = ranks_.take(),
                      .selective = bool(layer.selective)};
@@ -305,6 +316,7 @@ class Walk {
 
   const ProbeOptions& o_;
   Metronome ranks_;
+  MetaComm expert_ranks_;
   TensorParallel tp_;
   std::unique_ptr<nn::Sequence> model_;
   MetaComm row_ranks_;

@@ -19,19 +19,22 @@ using Build = std::function<std::unique_ptr<nn::Sequence>(const TensorParallel& 
 /// Returns the model that `build` makes. Throws Error 78 if that is none.
 std::unique_ptr<nn::Sequence> model_of(const Build& build, const TensorParallel& tp);
 
-/// The elements of parameters, and of the trained ones among them, which are not frozen.
+/// The elements of parameters, of the trained ones among them, which are not frozen, and of those
+/// among these that the ranks of ep share out.
 struct Elements {
-  int64_t all = 0, trained = 0;
+  int64_t all = 0, trained = 0, experts = 0;
   void add(const nn::Parameter& p, int64_t elements) {
     all += elements;
-    if (!p.frozen) trained += elements;
+    if (p.frozen) return;
+    trained += elements;
+    if (p.shard.is("ep", nn::Along::slice)) experts += elements;
   }
   Elements& operator+=(const Elements& o) {
-    all += o.all, trained += o.trained;
+    all += o.all, trained += o.trained, experts += o.experts;
     return *this;
   }
   Elements& operator-=(const Elements& o) {
-    all -= o.all, trained -= o.trained;
+    all -= o.all, trained -= o.trained, experts -= o.experts;
     return *this;
   }
 };
@@ -53,6 +56,8 @@ struct LayerFacts {
   Ledger::Line tp_forward = {}, tp_backward = {};
   /// The collectives of the context-parallel ranks.
   Ledger::Line cp_forward = {}, cp_backward = {};
+  /// The collectives of the expert-parallel ranks, whose rows are taken to be shared out evenly.
+  Ledger::Line ep_forward = {}, ep_backward = {};
   std::vector<Beat> forward_beats = {}, backward_beats = {};
   /// A rank's elements of the parameters it uses, and of those that an earlier layer uses too.
   Elements parameters = {}, shared = {};
@@ -69,7 +74,7 @@ struct SharedParameter {
 };
 
 struct ProbeOptions {
-  int dp = 1, tp = 1, cp = 1;
+  int dp = 1, tp = 1, cp = 1, ep = 1;  ///< dp: all replicas
   ContextForm cp_form = ContextForm::ring;
   bool sequence_parallel = false;
   DType dtype = f32;

@@ -15,7 +15,7 @@ namespace {
 /// The keys of a line of metrics.jsonl (report.cpp).
 const std::set<std::string> metrics_keys = {"step",       "loss",    "grad_norm", "lr",
                                             "loss_scale", "skipped", "seconds",   "memory_bytes",
-                                            "overflow",   "changed", "val_loss"};
+                                            "overflow",   "changed", "val_loss",  "expert_load"};
 /// The texts that a checkpoint has of its own (run_directory.cpp, resume.cpp, step.cpp).
 const std::set<std::string> checkpoint_texts = {"settings",    "config",           "updates",
                                                 "loss_scaler", "consumed_samples", "val_loss"};

@@ -40,8 +40,10 @@ Settings axis_settings(MeshShape& m) {
       .add("tp|tensor-parallel|tensor-parallel-size|tensor-model-parallel-size", "N",
            "tensor-parallel ranks that split each layer", &m.tp, {.range = {1, huge}})
       .add("cp|context-parallel|context-parallel-size", "N",
-           "context-parallel ranks that share the rows of each sample", &m.cp,
-           {.range = {1, huge}});
+           "context-parallel ranks that share the rows of each sample", &m.cp, {.range = {1, huge}})
+      .add("ep|expert-parallel|expert-parallel-size|expert-model-parallel-size|ep-size", "N",
+           "expert-parallel ranks: further replicas, which share the experts of each mixture",
+           &m.ep, {.range = {1, huge}});
 }
 
 Settings way_settings(StepOptions& s) {
@@ -51,13 +53,14 @@ Settings way_settings(StepOptions& s) {
       .add("sequence-parallel", "",
            "shard the rows outside of split layers over tp (sequence parallelism)",
            &s.sequence_parallel)
-      .add("zero|zero-stage", "0|1|2|3",
-           "ZeRO stage: what dp and cp shard; 1 optimizer state, 2 gradients too, 3 weights too",
-           choice(s.zero, {{"0", Zero::off},
-                           {"1", Zero::optimizer},
-                           {"2", Zero::gradients},
-                           {"3", Zero::parameters}}),
-           {.deepspeed = "zero_optimization.stage"})
+      .add(
+          "zero|zero-stage", "0|1|2|3",
+          "ZeRO stage: what dp, ep and cp shard; 1 optimizer state, 2 gradients too, 3 weights too",
+          choice(s.zero, {{"0", Zero::off},
+                          {"1", Zero::optimizer},
+                          {"2", Zero::gradients},
+                          {"3", Zero::parameters}}),
+          {.deepspeed = "zero_optimization.stage"})
       .add("schedule", "NAME|FILE",
            fmt::format("pipeline schedule: {}, or a .json file of `schedule --search`",
                        join(names, ", ")),
@@ -78,7 +81,7 @@ Settings mesh_settings(StepOptions& s) {
                               {"heads", ContextForm::heads},
                               {"gather", ContextForm::gather}}))
       .add("reduce-dtype", "fp32|bf16",
-           "what gradients are sent in over dp and cp; bf16: half the bytes, rounded "
+           "what gradients are sent in over dp, ep and cp; bf16: half the bytes, rounded "
            "before and after each sum",
            choice(s.reduce_dtype, {{"fp32", f32}, {"bf16", bf16}}),
            {.on_resume = OnResume::say, .deepspeed = "communication_data_type"})

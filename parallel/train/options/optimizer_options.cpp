@@ -61,16 +61,20 @@ Settings rule_settings(StepOptions& s) {
 }
 
 void check_batch(const StepOptions& o) {
-  int64_t unit = o.micro_batch * o.mesh.dp;
+  int64_t unit = o.micro_batch * o.mesh.replicas();
   check_input(unit > 0 && o.global_batch > 0, Exit::config,
               "micro-batch={}, global-batch={}; expected at least 1", o.micro_batch,
               o.global_batch);
   if (o.global_batch % unit == 0) return;
   int64_t below = o.global_batch / unit * unit, above = below + unit;
+  std::string replicas;
+  for (const Axis& a : o.mesh.axes())
+    if (any(a.cuts, Cuts::samples) && (a.size > 1 || a.name == "dp"))
+      replicas += fmt::format(" x {} {}", a.name, a.size);
   fail(Exit::config,
-       "global-batch={} is not a multiple of micro-batch {} x dp {} = {}\n"
+       "global-batch={} is not a multiple of micro-batch {}{} = {}\n"
        "  Every replica accumulates the same number of whole micro-batches. Nearest valid: {}.",
-       o.global_batch, o.micro_batch, o.mesh.dp, unit,
+       o.global_batch, o.micro_batch, replicas, unit,
        below == 0 ? fmt::format("{}", above) : fmt::format("{}, {}", below, above));
 }
 
@@ -168,7 +172,7 @@ Settings optimizer_settings(TrainOptions& o) {
 
 void resolve_optimizer(TrainOptions& o) {
   StepOptions& s = o.step;
-  if (s.global_batch == 0) s.global_batch = s.micro_batch * s.mesh.dp;
+  if (s.global_batch == 0) s.global_batch = s.micro_batch * s.mesh.replicas();
   if (o.lr.low == -1) o.lr.low = o.lr.peak / 10;
   if (o.lr.warmup == -1) o.lr.warmup = std::min<int64_t>(100, o.steps / 2);
   if (o.steps >= 0 && o.lr.warmup > o.steps) o.cut_warmup = std::exchange(o.lr.warmup, o.steps);

@@ -88,7 +88,7 @@ struct StepOptions {
   nn::Purpose purpose = nn::Purpose::training;
 
   /// Returns the number of micro-batches of one replica in one step. Call when resolved.
-  int64_t accumulation() const { return global_batch / (micro_batch * mesh.dp); }
+  int64_t accumulation() const { return global_batch / (micro_batch * mesh.replicas()); }
   /// Returns the equal parts, each summed by itself, of the rows that a rank has of a sample.
   int64_t row_parts_here() const { return bitwise ? std::max(1, row_parts / mesh.cp) : 1; }
   PipelineShape pipeline() const {

@@ -134,6 +134,7 @@ void Metrics::write(const StepRecord& record) {
       nn::quoted(place_.unit), r.weight, exact(record.seconds),
       nn::quoted(place_.unit + "_per_second"), exact(r.weight / record.seconds),
       int64_t(r.memory_bytes));
+  if (r.expert_load > 0) line += fmt::format(R"(,"expert_load":{})", exact(r.expert_load));
   if (!r.overflow.empty()) line += fmt::format(R"(,"overflow":{})", nn::quoted(r.overflow));
   if (!record.changed.empty()) line += fmt::format(R"(,"changed":{})", nn::quoted(record.changed));
   if (record.val_loss && std::isfinite(*record.val_loss))  // else a resumed run repeats it
@@ -227,11 +228,11 @@ void Progress::validating(int64_t done, int64_t all) {
 std::string describe_ledger(const Mesh& mesh, const Pipeline& pipeline, int64_t steps) {
   std::string mine;
   steps = std::max<int64_t>(1, steps);
-  std::vector<const Communicator*> groups{&mesh.dp(), &mesh.cp(), &mesh.tp(), &mesh.ends(),
-                                          &mesh.world()};
-  if (&mesh.data() != &mesh.dp()) groups.insert(groups.begin() + 1, &mesh.data());
+  auto groups = mesh.groups();
+  groups.insert(groups.end(), {&mesh.ends(), &mesh.world()});
   for (auto* group : groups)
-    if (group->size() > 1) mine += lines(group->group().name, group->ledger(), steps);
+    if (group->size() > 1 && group != &mesh.pp())
+      mine += lines(group->group().name, group->ledger(), steps);
   for (auto* link : pipeline.links()) mine += lines(link->group().name, link->ledger(), steps);
   auto all = gather_text(mesh.world(), mine + memory_line());
   std::string text = "a step of one rank of each stage (bytes: those a ring would send)\n";

@@ -68,7 +68,7 @@ std::filesystem::path resolved(const std::string& file) {
 /// ranks repeat and that of recomputation.
 double flop_per_step(const Task& task, const StepOptions& o) {
   Facts facts = probe(task.build, batch_like(task, o.micro_batch),
-                      {.dp = o.mesh.dp, .dtype = o.dtype, .groups = o.groups});
+                      {.dp = o.mesh.replicas(), .dtype = o.dtype, .groups = o.groups});
   double flop = 0;
   for (auto& layer : facts.layers()) flop += layer.forward.products + layer.backward.products;
   return flop / double(o.micro_batch) * double(o.global_batch);

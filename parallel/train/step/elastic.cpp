@@ -16,19 +16,19 @@ constexpr int most_dps = 4;
 std::vector<MeshShape> choices(const StepOptions& o, int64_t ranks) {
   std::vector<MeshShape> shapes;
   const MeshShape& plan = o.mesh;
-  for (auto inner = int(std::min<int64_t>(ranks, int64_t{plan.tp} * plan.cp)); inner >= 1;
+  for (auto inner = int(std::min<int64_t>(ranks, int64_t{plan.tp} * plan.cp * plan.ep)); inner >= 1;
        --inner) {
-    int tp = std::gcd(inner, plan.tp), cp = inner / tp;
-    if (plan.cp % cp != 0) continue;
+    int tp = std::gcd(inner, plan.tp), cp = std::gcd(inner / tp, plan.cp), ep = inner / tp / cp;
+    if (plan.ep % ep != 0) continue;
     for (int64_t pp = std::min<int64_t>(plan.pp, ranks / inner); pp >= 1; --pp) {
       int64_t dp = ranks / (pp * inner);
       if (plan.dp > 0) dp = std::min<int64_t>(plan.dp, dp);
       for (int tried = 0; dp >= 1 && tried < most_dps; --dp)
-        if (dp == 1 || o.global_batch % (o.micro_batch * dp) == 0)
-          shapes.push_back({int(dp), int(pp), tp, cp}), ++tried;
+        if (dp == 1 || o.global_batch % (o.micro_batch * dp * ep) == 0)
+          shapes.push_back({int(dp), int(pp), tp, cp, ep}), ++tried;
     }
   }
-  std::ranges::stable_sort(shapes, std::greater(), [](auto& s) { return s.pp * s.tp * s.cp; });
+  std::ranges::stable_sort(shapes, std::greater(), [](auto& s) { return s.size() / s.dp; });
   return shapes;
 }
 
@@ -40,7 +40,7 @@ TrainOptions elastic_options(const Task& task, const TrainOptions& plan, int64_t
   if (o.step.global_batch == 0) {
     const MeshShape& m = o.step.mesh;
     int64_t dp = m.dp > 0 ? m.dp : std::max<int64_t>(1, int64_t(double(ranks) / m.least_size()));
-    o.step.global_batch = o.step.micro_batch * dp;
+    o.step.global_batch = o.step.micro_batch * dp * m.ep;
   }
   std::exception_ptr why;
   for (const MeshShape& shape : choices(o.step, ranks)) try {

@@ -44,9 +44,10 @@ Device::Kind kind_of(const Communicator& comm) {
 }  // namespace
 
 ProbeOptions probe_options(const StepOptions& o) {
-  return {.dp = o.mesh.dp,
+  return {.dp = o.mesh.replicas(),
           .tp = o.mesh.tp,
           .cp = o.mesh.cp,
+          .ep = o.mesh.ep,
           .cp_form = o.cp_form,
           .sequence_parallel = o.sequence_parallel,
           .dtype = o.dtype,
@@ -61,7 +62,7 @@ StepOptions inference_options(const MeshShape& mesh, DType dtype) {
   return {.mesh = mesh,
           .chunks = 1,
           .micro_batch = 1,
-          .global_batch = mesh.dp,
+          .global_batch = mesh.replicas(),
           .dtype = dtype,
           .purpose = nn::Purpose::inference};
 }
@@ -72,7 +73,10 @@ Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts fac
       mesh_(mesh),
       build_(build),
       slices_{.count = o.tp_slices},
-      tp_(mesh.tp(), {.sequence = o.sequence_parallel, .slices = slices_, .pieces = o.tp_pieces}),
+      tp_(mesh.tp(), {.sequence = o.sequence_parallel,
+                      .slices = slices_,
+                      .pieces = o.tp_pieces,
+                      .others = {{"ep", &mesh.ep()}}}),
       facts_(std::move(facts)),
       counts_(place(facts_, o)),
       model_(model_of(build, tp_)),

@@ -25,7 +25,10 @@ void add_pieces(std::vector<Piece>& all, const DataParallel& data, const Flat& f
     int64_t slice = p.slice().numel(), first = from + shift, end = std::min(to + shift, slice);
     if (first >= end || (whose == Holder::owner && !data.owns(p))) continue;
     Part part = part_of(p);
-    if (end - first < slice) part.flat_begin = first, part.flat_end = end;
+    if (end - first < slice) {
+      part.flat_end = part.flat_begin + end;
+      part.flat_begin += first;
+    }
     Tensor held = flat.value.narrow(0, from - flat.begin, end - first);
     all.push_back({p.name, flat.kind, part, held.view(held_shape(part))});
   }
@@ -39,6 +42,10 @@ Part part_of(const nn::Parameter& p) {
     part.dim = p.shard.dim;
     part.begin = p.shard.begin;
     part.length = p.shard.length;
+  }
+  if (p.shard.count >= 0) {  // of dim 0, the outermost: a range of the slice's elements
+    int64_t held = p.slice().numel(), each = held / p.shard.count;
+    part.flat_begin = p.shard.first * each, part.flat_end = part.flat_begin + held;
   }
   return part;
 }

@@ -34,6 +34,10 @@ Step::Step(Mesh& mesh, const Build& build, const StepOptions& o, Facts facts, St
 }
 
 void Step::check_graph() const {
+  auto buffers = replica_.all_buffers();
+  check_input(std::ranges::none_of(buffers, [](auto* b) { return b->counts(); }), Exit::config,
+              "graph with a mixture of experts, whose routers choose on the host\n"
+              "  A captured step cannot wait for it. Leave --graph out.");
   const auto& world = mesh_.world();
   check_input(world.size() == 1 || world.transport() == std::string_view("NCCL"), Exit::config,
               "graph with {} ranks over {}\n  They meet on the host, which a captured step cannot "
@@ -60,7 +64,12 @@ void Step::take(const StepInput& input) {
 /// Queues a step on the device, in order. decide_step() says whether it happens, and clips.
 void Step::queue(const StepInput& input) {
   ProfileRange range("step");
-  Tensor loss = replica_.forward_backward(input.batches, seed(input));
+  auto batches = [&](int64_t micro) {
+    nn::Batch batch = input.batches(micro);
+    batch.choices = observer_.choices;
+    return batch;
+  };
+  Tensor loss = replica_.forward_backward(batches, seed(input));
   if (observer_.gradients) observer_.gradients(*this);
   else if (mesh_.tp().size() > 1 && (taken_ == 0 || optimizer_->steps() == 0))
     replica_.data().check_replicas(sums_of(loss.to_host<double>())[0]);
@@ -117,11 +126,13 @@ void Step::capture(const StepInput& input) {
   captured_ = std::move(c);
 }
 
-/// Returns {largest peak of tensor memory in bytes, 1 if a rank was asked to stop} of all ranks.
+/// Returns the largest of all ranks' {peak of tensor memory in bytes, 1 if asked to stop, load of
+/// the busiest expert}.
 Tensor Step::tops() const {
   auto peak = double(memory::counter()->peak());
   Tensor tops =
-      from_host(std::vector<double>{peak, double(StopSignal::seen())}, {2}, mesh_.world().device());
+      from_host(std::vector{peak, double(StopSignal::seen()), replica_.buffers().busiest()}, {3},
+                mesh_.world().device());
   mesh_.world().all_reduce(tops, ReduceOp::max).wait();
   return tops;
 }
@@ -145,6 +156,7 @@ StepResult Step::result(const Pending& p) {
                .weight = p.input.weight,
                .loss_scale = p.request.loss_scale,
                .memory_bytes = tops[0],
+               .expert_load = tops[2],
                .skipped = !totals.finite()};
   stop_ |= tops[1] != 0;
   if (r.skipped) {

@@ -35,6 +35,7 @@ struct StepResult {
   double grad_norm = 0;  ///< before clipping, without the loss scale
   double lr = 0, weight = 0, loss_scale = 1;
   double memory_bytes = 0;    ///< high-water of tensor memory, largest rank
+  double expert_load = 0;     ///< choices of the busiest expert, over the mean; 0: none
   bool skipped = false;       ///< loss or gradient was not finite: nothing was changed
   std::string overflow = {};  ///< the origin of the first inf or NaN of a skipped step
 };
@@ -45,6 +46,7 @@ class Step;
 struct StepObserver {
   LayerObserver layer = {};
   std::function<void(const Step&)> gradients = {};  ///< after their sum over all ranks, unclipped
+  const nn::Choices* choices = nullptr;             ///< Batch::choices in training
 };
 
 /// The training step of one rank: the only place where the order of an update is written. Training,

@@ -112,6 +112,7 @@ void write_tensorboard(Trainer& trainer, const std::string& unit) {
     write("train/loss_scale", r.loss_scale);
     write("throughput/" + unit + "_per_second", r.weight / record.seconds);
     write("memory/max_bytes", r.memory_bytes);
+    if (r.expert_load > 0) write("experts/load", r.expert_load);
     (*file)->flush();
   };
   auto validation = [file](Trainer& t, double loss) {

@@ -41,7 +41,7 @@ TEST(Bitwise, TrainsAsWithoutIt) {
     auto plain = o;
     plain.step.bitwise = false, plain.step.tp_slices = 1, plain.step.micro_batch = 24;
     Task task = task_of();
-    Trace reference = trace(task, plain), run = trace(task, o, &reference);
+    Trace reference = trace(task, plain), run = trace(task, o, {.states = &reference});
     double rate = o.lr.peak;
     auto d =
         first_difference(reference, run, {1, 1, 1}, {.update = 0.02 * rate, .noise = 2 * rate});

@@ -76,8 +76,8 @@ TEST(TensorLayersTest, NormsAreHeldWhole) {
       for (auto* p : m->parameters()) {
         names.push_back(p->name);
         EXPECT_EQ(p->local(), Shape{width});
-        EXPECT_EQ(p->shard.replicated, tp.size() > 1);
-        EXPECT_EQ(p->shard.partial, tp.sequence());
+        EXPECT_EQ(p->shard.along.contains("tp"), tp.size() > 1);
+        EXPECT_EQ(p->shard.is("tp", nn::Along::parts), tp.sequence());
       }
     EXPECT_EQ(names, (std::vector<std::string>{"gamma", "beta", "gamma"}));
   });

@@ -269,7 +269,7 @@ void compare(Communicator& comm, const TensorParallel& tp, const Loss& loss) {
   backward(got);
   for (auto* p : net.parameters()) {
     Tensor g = grad(p->value);
-    if (p->shard.partial) comm.all_reduce(g).wait();
+    if (p->shard.is("tp", nn::Along::parts)) comm.all_reduce(g).wait();
     int64_t padding = p->shard.padding, held = p->value.size(0) - padding;
     expect_near(g.narrow(0, 0, held), values(slice_of(grad(wholes.at(p->name)), p->shard)), 1e-11,
                 p->name);
@@ -343,19 +343,17 @@ TEST(TensorParallelTest, SlicesCoverAnyVocabulary) {
     });
 }
 
-// Which replicas count, and whose gradients are only parts.
-TEST(TensorParallelTest, WholeParametersCountOnce) {
+// Whose gradients are only parts.
+TEST(TensorParallelTest, WholeParametersSayHowTheyAreHeld) {
   on_all([](Communicator&, const TensorParallel& tp) {
     nn::Shard s = tp.whole();
     EXPECT_EQ(s.length, -1);
-    EXPECT_EQ(s.replicated, tp.size() > 1);
-    EXPECT_EQ(s.partial, tp.sequence());
-    EXPECT_EQ(s.first_replica, tp.rank() == 0);
+    EXPECT_EQ(s.along.contains("tp"), tp.size() > 1);
+    EXPECT_EQ(s.is("tp", nn::Along::parts), tp.sequence());
+    EXPECT_EQ(s.is("tp", nn::Along::alike), tp.size() > 1 && !tp.sequence());
     nn::Shard inside = tp.whole_always_summed();
     EXPECT_EQ(inside.length, -1);
-    EXPECT_EQ(inside.replicated, s.replicated);
-    EXPECT_EQ(inside.partial, tp.size() > 1);
-    EXPECT_EQ(inside.first_replica, s.first_replica);
+    EXPECT_EQ(inside.is("tp", nn::Along::parts), tp.size() > 1);
   });
 }
 

@@ -1,0 +1,106 @@
+#include "parallel/experts/mixture.h"
+
+#include "core/check.h"
+
+namespace triax::parallel {
+namespace {
+
+/// Returns `shard` of each of this rank's experts.
+nn::Shard of_experts(int64_t experts, nn::Shard shard, Communicator* ranks) {
+  shard.chains = 0;
+  if (!ranks) return shard;
+  if (experts % ranks->size() != 0) {
+    std::vector<int64_t> valid;
+    for (int64_t n = 1; n <= experts; ++n)
+      if (experts % n == 0) valid.push_back(n);
+    fail(Exit::config,
+         "expert parallel: ep={} does not divide {} experts\n  Valid ep for them: {}.",
+         ranks->size(), experts, join(valid, ", "));
+  }
+  shard.count = experts / ranks->size(), shard.first = ranks->rank() * shard.count;
+  shard.along["ep"] = nn::Along::slice;
+  return shard;
+}
+
+}  // namespace
+
+Tensor gated(const Tensor& h) {
+  int64_t rows = h.size(0), features = h.size(1) / 2;
+  auto halves = split(view(h, {rows, features, 2}), 2, {1, 1});
+  return view(swiglu(halves[0], halves[1]), {rows, features});
+}
+
+Mixture::Mixture(int64_t width, const MixtureOptions& o, const TensorParallel& tp)
+    : o_(o),
+      tp_(tp),
+      ranks_(tp.other("ep")),
+      router_(child<Router>("router", width, o.router, tp)),
+      gate_up_(
+          parameter({.name = "gate_up",
+                     .full = {o.router.experts, 2 * o.hidden, width},
+                     .init = {.std = o.std},
+                     .shard = of_experts(o.router.experts, tp.shard(1, 2 * o.hidden, 2), ranks_),
+                     .decay = true})),
+      down_(parameter({.name = "down",
+                       .full = {o.router.experts, width, o.hidden},
+                       .init = {.std = o.out_std},
+                       .shard = of_experts(o.router.experts, tp.shard(2, o.hidden), ranks_),
+                       .decay = true})),
+      shared_in_(o.shared == 0
+                     ? nullptr
+                     : &child<ColumnLinear>("shared_gate_up", width, 2 * o.shared * o.hidden, tp,
+                                            SplitLinearOptions{o.std, false, 2})),
+      shared_out_(o.shared == 0 ? nullptr
+                                : &child<RowLinear>("shared_down", o.shared * o.hidden, width, tp,
+                                                    SplitLinearOptions{o.out_std, false})) {
+  check_input(!tp.sliced(), Exit::config,
+              "bitwise with tp-slices and a mixture of experts, whose rows are sent before they "
+              "are summed\n  Take --tp 1 without --tp-slices.");
+}
+
+Tensor Mixture::operator()(const Tensor& x, const nn::Batch& batch) const {
+  Router::Scored scored = router_.score(x);
+  // From here each rank of tp has all rows, and a part of each expert's features. The losses see
+  // the scores before: entered, they would count once for each rank.
+  Router::Chosen chosen = router_.choose(tp_.enter(scored.scores), batch);
+  Tensor y = tp_.leave(routed(tp_.enter(x), chosen, batch));
+  if (shared_in_) y = shared_out_->onto(y, gated((*shared_in_)(x)));
+  return router_.with_losses(y, scored, chosen.experts, batch);
+}
+
+Tensor Mixture::routed(const Tensor& all, const Router::Chosen& chosen,
+                       const nn::Batch& batch) const {
+  int64_t rows = all.size(0), k = o_.router.top_k, n = o_.router.experts;
+  int64_t ranks = ranks_ ? ranks_->size() : 1, each = n / ranks, parts = batch.row_parts;
+  // Groups [rank][part][expert of that rank], the dropped ones last.
+  Tensor group = chosen.experts;
+  if (parts > 1 && group.device() != meta_device) {
+    auto v = group.to_host<int32_t>();
+    int64_t a_part = rows * k / batch.input.size(0) / parts;
+    for (size_t i = 0; i < v.size(); ++i)
+      v[i] =
+          v[i] == n
+              ? int32_t(n * parts)
+              : int32_t((v[i] / each * parts + int64_t(i) / a_part % parts) * each + v[i] % each);
+    group = from_host(v, group.shape(), group.device());
+  }
+  bool drops = o_.router.capacity > 0 && batch.first != nn::evaluation;
+  Grouping g = grouped(group, n * parts + drops);
+  std::vector<int64_t> counts(g.counts.begin(), g.counts.begin() + n * parts);
+  int64_t sent = rows * k - (drops ? g.counts.back() : 0);
+  Exchange exchange(ranks_, counts, parts);
+
+  std::vector<int32_t> from(static_cast<size_t>(sent));
+  if (all.device() != meta_device) {
+    auto order = g.order.to_host<int32_t>();
+    for (size_t i = 0; i < from.size(); ++i) from[i] = order[i] / int32_t(k);  // its row
+  }
+  Tensor out = index_select(all, 0, from_host(from, {sent}, all.device()));
+  Tensor h = grouped_linear(exchange.there(out), gate_up_, exchange.stretches());
+  Tensor y = exchange.back(grouped_linear(gated(h), down_, exchange.stretches()));
+  if (sent < rows * k) y = pad(y, {{.dim = 0, .after = rows * k - sent}});
+  y = view(index_select(y, 0, g.place), {rows, k, all.size(1)});
+  return sum(y * view(cast(chosen.weights, y.dtype()), {rows, k, 1}), {1});
+}
+
+}  // namespace triax::parallel

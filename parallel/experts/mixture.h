@@ -1,0 +1,42 @@
+#pragma once
+#include "parallel/experts/exchange.h"
+#include "parallel/experts/router.h"
+#include "parallel/tensor/linear.h"
+
+namespace triax::parallel {
+
+struct MixtureOptions {
+  RouterOptions router = {};
+  int64_t hidden = 0;     ///< features of each expert
+  int64_t shared = 0;     ///< experts that every row goes to beside those, as one MLP
+  double std = 0.02;      ///< of initial weights
+  double out_std = 0.02;  ///< of those of the way out
+};
+
+/// Returns swiglu of features gate 0, up 0, gate 1, up 1, ... of h [rows, 2 n].
+triax::Tensor gated(const Tensor& h);
+
+/// A mixture of experts, each down(swiglu(gate_up(x))): of each row the k experts that its router
+/// chooses, weighed by their scores, and the shared ones (Shazeer et al., 2017; Jiang et al.,
+/// "Mixtral of experts", 2024). The ranks of ep share out the experts: rows are sent to them and
+/// back. The features of each expert are split over the ranks of tp.
+class Mixture : public nn::Module {
+ public:
+  /// Throws Error 78 for experts that ep does not divide.
+  Mixture(int64_t width, const MixtureOptions& options, const TensorParallel& tp);
+  /// Maps x as outside [rows, width] to the same. All ranks of ep call it alike.
+  Tensor operator()(const Tensor& x, const nn::Batch& batch) const;
+
+ private:
+  Tensor routed(const Tensor& all, const Router::Chosen& chosen, const nn::Batch& batch) const;
+
+  MixtureOptions o_;
+  TensorParallel tp_;
+  Communicator* ranks_;  // of ep; null: one
+  Router& router_;
+  nn::Parameter &gate_up_, &down_;
+  ColumnLinear* shared_in_;
+  RowLinear* shared_out_;
+};
+
+}  // namespace triax::parallel

@@ -1,0 +1,129 @@
+// Mixtures of experts: a model of them trains as on one rank with all experts, on meshes with every
+// other axis, also bit for bit.
+#include <gtest/gtest.h>
+
+#include "nn/key_value_cache.h"
+#include "parallel/experts/mixture.h"
+#include "parallel/mesh.h"
+#include "parallel/parity/parity.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/tiny_task.h"
+#include "tests/support/training.h"
+
+namespace triax::parallel {
+namespace {
+
+using namespace test;
+
+constexpr int64_t width = 16, heads = 4, time = 16, vocabulary = 11;
+
+/// Attention, then a mixture.
+struct Reader : nn::Module {
+  Reader(const TensorParallel& tp, const MixtureOptions& o)
+      : heads_here(heads / tp.size()),
+        norm(child<RmsNorm>("norm", width, tp)),
+        qkv(child<ColumnLinear>("qkv", width, 3 * width, tp,
+                                SplitLinearOptions{0.3, false, 3 * width / heads})),
+        out(child<RowLinear>("out", width, width, tp, SplitLinearOptions{0.3, false})),
+        experts(child<Mixture>("experts", width, o, tp)) {}
+  Tensor operator()(const Tensor& given, const nn::Batch& batch) const {
+    Tensor x = out.onto(
+        given,
+        nn::attend(*this, batch, view(qkv(norm(given)), {-1, heads_here, 3, width / heads})));
+    return x + experts(norm(x), batch);
+  }
+  int64_t heads_here;
+  RmsNorm& norm;
+  ColumnLinear& qkv;
+  RowLinear& out;
+  Mixture& experts;
+};
+
+struct Text : nn::Sequence {
+  Text(const TensorParallel& tp, const MixtureOptions& o) {
+    add<TokenLayer>("tokens", vocabulary, width, tp, VocabularyOptions{.std = 0.5});
+    for (int i = 0; i < 3; ++i) add<Reader>(fmt::format("reader{}", i), tp, o);
+    add<ClassHead>("head", vocabulary, width, tp, VocabularyOptions{.std = 0.3});
+  }
+};
+
+MixtureOptions mixture() {
+  return {.router = {.experts = 8, .top_k = 2, .std = 0.5, .balance = 0.1, .z_loss = 0.01},
+          .hidden = 8,
+          .std = 0.3,
+          .out_std = 0.3};
+}
+
+Task task(const MixtureOptions& o = mixture()) {
+  std::vector<int32_t> ids(size_t(64 * time)), next = ids;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    ids[i] = int32_t(random::philox(5, i, 0).x % vocabulary);
+    next[i] = i % 7 == 0 ? -1 : int32_t(random::philox(5, i + 1, 0).x % vocabulary);
+  }
+  return {.build = [o](auto& tp) { return std::make_unique<Text>(tp, o); },
+          .samples = std::make_shared<nn::TensorSamples>(from_host(ids, {64, time}, cpu),
+                                                         from_host(next, {64, time}, cpu))};
+}
+
+TrainOptions options(const MeshShape& mesh) {
+  auto o = tiny_options(mesh);
+  o.step.micro_batch = 1, o.steps = 2, o.step.global_batch = 2 * mesh.replicas();
+  return o;
+}
+
+TEST(ExpertParity, AnyMeshTrainsTheSame) {
+  int number = 0;
+  for (MeshShape mesh : {MeshShape{.ep = 2},
+                         {.ep = 8},
+                         {.dp = 2, .ep = 2},
+                         {.pp = 2, .ep = 4},
+                         {.tp = 2, .ep = 2},
+                         {.tp = 2},
+                         {.cp = 2, .ep = 2},
+                         {.pp = 2, .tp = 2, .cp = 2, .ep = 2}})
+    for (DType dtype : {f32, bf16, f16})
+      for (int turn = 0; turn < 2; ++turn) {
+        auto o = options(mesh);
+        MixtureOptions m = mixture();
+        o.step.dtype = dtype, o.step.zero = Zero(++number % 4);
+        o.step.sequence_parallel = mesh.tp > 1 && number % 2 == 0;
+        o.step.recompute = number % 3 == 0 ? Recompute::block : Recompute::off;
+        o.step.schedule = number % 2 == 0 ? "zb-h1" : "1f1b";
+        m.shared = number % 3, m.router.capacity = number % 4 == 0;
+        m.router.bias_rate = number % 2 == 0 ? 0.01 : 0;
+        if (number % 3 == 0) m.router.score = RouterOptions::Score::sigmoid;
+        if (number % 5 == 0) m.router.over = RouterOptions::Over::step;
+        EXPECT_EQ(difference(task(m), o), "")
+            << str(mesh) << " number " << number << " " << name(dtype);
+      }
+}
+
+TEST(ExpertParity, BitForBitToo) {
+  int number = 0;
+  for (MeshShape mesh : {MeshShape{.ep = 2}, {.dp = 2, .ep = 4}, {.pp = 2, .cp = 2, .ep = 2}})
+    for (DType dtype : {f32, bf16}) {
+      auto o = options(mesh);
+      MixtureOptions m = mixture();
+      m.router.capacity = ++number % 2, m.router.bias_rate = 0.01;
+      o.step.cp_form = ContextForm::heads, o.step.zero = Zero(number % 4);
+      o.step.bitwise = true, o.step.row_parts = 4, o.step.dtype = dtype;
+      EXPECT_EQ(difference(task(m), o), "") << str(mesh) << " " << name(dtype);
+    }
+}
+
+// The one definition that depends on what is in the micro-batch says so, and differs.
+TEST(ExpertParity, BalanceOfAMicroBatchDependsOnTheMesh) {
+  MixtureOptions m = mixture();
+  m.router.over = RouterOptions::Over::micro_batch;
+  std::string said = difference(task(m), options({.ep = 2}));
+  EXPECT_NE(said.find("router.weight"), said.npos) << said;
+}
+
+TEST(ExpertParity, RefusesExpertsThatRanksDoNotDivide) {
+  EXPECT_EQ(error_of([] { difference(task(), options({.ep = 3})); }, Exit::config),
+            "reader0: experts: expert parallel: ep=3 does not divide 8 experts\n"
+            "  Valid ep for them: 1, 2, 4, 8.");
+}
+
+}  // namespace
+}  // namespace triax::parallel
