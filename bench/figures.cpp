@@ -27,7 +27,8 @@ using json = nlohmann::ordered_json;
 
 /// `ranks`: the [dp, pp, tp] of each.
 json mesh_figures(const MeshShape& s) {
-  check_input(s.cp * s.ep == 1, Exit::config, "mesh {}; expected dp x pp x tp", str(s));
+  check_input(s.cp * s.ep == 1, Exit::config, "mesh `{}x{}x{}x{}`; expected dp x pp x tp", s.dp,
+              s.pp, s.cp, s.tp);
   json ranks = json::array();
   for (int rank = 0; rank < s.size(); ++rank) {
     ranks.push_back({s.place(rank, {"dp"}), s.place(rank, {"pp"}), s.place(rank, {"tp"})});

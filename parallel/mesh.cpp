@@ -10,7 +10,7 @@ namespace {
 
 using Fits = std::function<bool(const MeshShape&)>;
 
-/// An axis that meshes have, and whether texts name it where it has one rank.
+/// An axis that all meshes have, and whether texts name it where it has one rank.
 struct Known {
   const char* name;
   Cuts cuts;
@@ -24,47 +24,56 @@ constexpr auto known =
                           {"cp", Cuts::rows, &MeshShape::cp, false},
                           {"tp", Cuts::features, &MeshShape::tp}});
 
+bool always_named(const Axis& a) {
+  return std::ranges::any_of(known, [&](auto& k) { return k.name == a.name && k.always; });
+}
+
 /// Returns the axes that texts about `s` and `other` name, in their order: the samples first.
-std::vector<Known> named(const MeshShape& s, const MeshShape& other = {}) {
-  std::vector<Known> axes(known.begin(), known.end());
-  std::swap(axes[0], axes[1]);
-  std::erase_if(axes, [&](auto& k) { return !k.always && s.*k.size == 1 && other.*k.size == 1; });
+std::vector<Axis> named(const MeshShape& s, const MeshShape& other = {}) {
+  auto axes = s.axes(), others = other.axes();
+  auto dp = std::ranges::find(axes, "dp", &Axis::name);
+  std::rotate(axes.begin(), axes.begin() + 1, dp + 1);
+  std::erase_if(axes, [&](auto& a) {
+    auto there = std::ranges::find(others, a.name, &Axis::name);
+    return !always_named(a) && a.size == 1 && (there == others.end() || there->size == 1);
+  });
   return axes;
 }
 
 /// Returns `form` of name and size of each of those.
 std::string listed(const MeshShape& s, const char* form, const char* between) {
   std::vector<std::string> parts;
-  for (auto& k : named(s)) parts.push_back(fmt::format(fmt::runtime(form), k.name, s.*k.size));
+  for (auto& a : named(s)) parts.push_back(fmt::format(fmt::runtime(form), a.name, a.size));
   return join(parts, between);
 }
 
 /// Appends the shapes with `ranks` ranks on the first `axes` of those: the first takes what is
 /// left.
-void append_shapes(MeshShape s, const std::vector<Known>& axes, int ranks,
+void append_shapes(MeshShape s, const std::vector<Axis>& axes, int ranks,
                    std::vector<MeshShape>& to) {
-  int MeshShape::*last = axes.back().size;
+  int& last = s.size_of(axes.back().name);
   if (axes.size() == 1) {
-    s.*last = ranks;
+    last = ranks;
     to.push_back(s);
     return;
   }
-  std::vector<Known> others(axes.begin(), axes.end() - 1);
-  for (s.*last = 1; s.*last <= ranks; ++(s.*last))
-    if (ranks % (s.*last) == 0) append_shapes(s, others, ranks / (s.*last), to);
+  std::vector<Axis> others(axes.begin(), axes.end() - 1);
+  for (last = 1; last <= ranks; ++last)
+    if (ranks % last == 0) append_shapes(s, others, ranks / last, to);
 }
 
 /// Returns up to three shapes with `ranks` ranks, those that keep most of `wanted` first.
 std::vector<MeshShape> shapes_like(const MeshShape& wanted, int ranks, const Fits& fits) {
   std::vector<MeshShape> shapes;
   auto axes = named(wanted);
-  append_shapes({}, axes, ranks, shapes);
+  append_shapes({.more = wanted.more}, axes, ranks, shapes);
   if (fits) std::erase_if(shapes, [&](const MeshShape& s) { return !fits(s); });
   auto kept = [&](const MeshShape& s) {
     int points = 0;
-    for (auto& k : axes)
-      points += 4 * (s.*k.size == wanted.*k.size) +
-                2 * (!any(k.cuts, Cuts::samples) && wanted.*k.size % (s.*k.size) == 0);
+    for (auto& a : axes) {
+      int size = s.size_of(a.name);
+      points += 4 * (size == a.size) + 2 * (!any(a.cuts, Cuts::samples) && a.size % size == 0);
+    }
     return points;
   };
   std::stable_sort(shapes.begin(), shapes.end(),
@@ -90,21 +99,37 @@ std::string groups(const MeshShape& s, const AxisSet& along) {
 
 std::vector<Axis> MeshShape::axes() const {
   std::vector<Axis> all;
-  for (auto& k : known) all.push_back({k.name, k.cuts, this->*k.size});
+  auto add_more = [&](bool of_samples) {
+    for (auto& a : more)
+      if (any(a.cuts, Cuts::samples) == of_samples) all.push_back(a);
+  };
+  for (auto& k : known) {
+    if (k.size == &MeshShape::dp) add_more(true);
+    if (k.size == &MeshShape::tp) add_more(false);
+    all.push_back({k.name, k.cuts, this->*k.size});
+  }
   return all;
+}
+
+int& MeshShape::size_of(std::string_view axis) {
+  for (auto& k : known)
+    if (k.name == axis) return this->*k.size;
+  auto found = std::ranges::find(more, axis, &Axis::name);
+  check(found != more.end(), "mesh: no axis {}", axis);
+  return found->size;
 }
 
 int MeshShape::ranks_along(Cuts these) const {
   int product = 1;
-  for (auto& k : known)
-    if (any(k.cuts, these)) product *= this->*k.size;
+  for (auto& a : axes())
+    if (any(a.cuts, these)) product *= a.size;
   return product;
 }
 
-AxisSet MeshShape::along(Cuts these) const {
+AxisSet MeshShape::along(Cuts these, Cuts but) const {
   AxisSet names;
-  for (auto& k : known)
-    if (any(k.cuts, these)) names.insert(k.name);
+  for (auto& a : axes())
+    if (any(a.cuts, these) && !any(a.cuts, but)) names.insert(a.name);
   return names;
 }
 
@@ -142,20 +167,19 @@ int MeshShape::first_rank(std::string_view axis, int place) const {
 std::string str(const MeshShape& s) { return listed(s, "{} {}", " x "); }
 std::string place_of(const MeshShape& s, int rank) {
   std::vector<std::string> parts;
-  for (auto& k : named(s)) parts.push_back(fmt::format("{} {}", k.name, s.place(rank, {k.name})));
+  for (auto& a : named(s)) parts.push_back(fmt::format("{} {}", a.name, s.place(rank, {a.name})));
   return join(parts, ", ");
 }
 std::string flags(const MeshShape& s, const MeshShape& other) {
   std::vector<std::string> parts;
-  for (auto& k : named(s, other)) parts.push_back(fmt::format("--{} {}", k.name, s.*k.size));
+  for (auto& a : named(s, other)) parts.push_back(fmt::format("--{} {}", a.name, a.size));
   return join(parts, " ");
 }
 
 std::string given_axes(const MeshShape& s) {
   std::vector<std::string> parts;
-  for (auto& k : named(s))
-    parts.push_back(
-        fmt::format("{}={}", k.name, s.*k.size > 0 ? std::to_string(s.*k.size) : "open"));
+  for (auto& a : named(s))
+    parts.push_back(fmt::format("{}={}", a.name, a.size > 0 ? std::to_string(a.size) : "open"));
   return join(parts, ", ");
 }
 
@@ -186,14 +210,17 @@ Mesh::Mesh(Communicator& world, MeshShape s) : world_(world), shape_(s) {
   pp_ = &over({"pp"});
   cp_ = &over({"cp"});
   ep_ = &over({"ep"});
-  AxisSet data = s.along(Cuts::samples | Cuts::rows);
-  data_ = s.cp == 1 ? dp_ : &over(data);
-  for (const Axis& a : s.axes())  // what these cut has sums of its own: asked for by all ranks here
+  AxisSet data = data_axes();
+  data_ = s.data() == s.replicas() ? dp_ : &over(data);
+  // All ranks ask here for what a stage may ask for alone: sums of what an axis of data cuts, and
+  // the ranks of each axis that a program has added.
+  for (const Axis& a : s.axes())
     if (a.size > 1 && data.contains(a.name) && any(a.cuts, Cuts::experts | Cuts::features)) {
       AxisSet rest = data;
       rest.erase(a.name);
       (void)over(rest);
     }
+  for (const Axis& a : s.more) (void)over({a.name});
   auto end = [&](int stage) { return stage == 0 || stage == s.pp - 1; };
   ends_ = pp_->split(
       [&](int stage) {
@@ -207,10 +234,10 @@ Communicator& Mesh::over(const AxisSet& along) {
   if (group) return *group;
   size_t found = 0;
   std::vector<std::string> names;
-  for (auto& k : known) {
-    if (!along.contains(k.name)) continue;
+  for (const Axis& a : shape_.axes()) {
+    if (!along.contains(a.name)) continue;
     ++found;
-    if (k.always || along.size() == 1 || shape_.*k.size > 1) names.push_back(k.name);
+    if (always_named(a) || along.size() == 1 || a.size > 1) names.push_back(a.name);
   }
   check(found == along.size(), "mesh: a group over {}; expected axes of {}", join(along, ", "),
         str(shape_));
@@ -223,7 +250,7 @@ Communicator& Mesh::over(const AxisSet& along) {
 }
 
 Communicator& Mesh::data_without(const AxisSet& cut) const {
-  AxisSet rest = shape_.along(Cuts::samples | Cuts::rows);
+  AxisSet rest = data_axes();
   if (std::erase_if(rest, [&](auto& axis) { return cut.contains(axis); }) == 0) return *data_;
   return *groups_.at(rest);
 }

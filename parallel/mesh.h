@@ -16,7 +16,8 @@ enum class Cuts : unsigned {
   rows = 2,     ///< of each sample
   layers = 4,
   features = 8,  ///< of layers that are split
-  experts = 16   ///< of mixtures
+  experts = 16,  ///< of mixtures
+  weights = 32   ///< each rank trains its own: gradients are not summed
 };
 constexpr Cuts operator|(Cuts a, Cuts b) { return Cuts(unsigned(a) | unsigned(b)); }
 constexpr Cuts operator~(Cuts a) { return Cuts(~unsigned(a)); }
@@ -28,6 +29,7 @@ struct Axis {
   std::string name;
   Cuts cuts;
   int size = 1;
+  auto operator<=>(const Axis&) const = default;
 };
 
 /// Axes, by name.
@@ -37,11 +39,22 @@ using AxisSet = std::set<std::string, std::less<>>;
 /// each sample (cp), and the batch and the experts of each mixture (ep).
 struct MeshShape {
   int dp = 1, pp = 1, tp = 1, cp = 1, ep = 1;
+  std::vector<Axis> more = {};  ///< axes that a program has added (AxisKind)
   auto operator<=>(const MeshShape&) const = default;
 
   /// Returns all axes, outermost first: the ranks of the last, who communicate most, are
-  /// neighbours.
+  /// neighbours. Of those that a program has added, the ones that cut samples are outside of dp,
+  /// others inside of cp.
   std::vector<Axis> axes() const;
+  /// Returns a mesh of one rank with the same axes.
+  MeshShape ones() const {
+    MeshShape one{.more = more};
+    for (Axis& a : one.more) a.size = 1;
+    return one;
+  }
+  /// Returns the size of an axis, which must be there.
+  int& size_of(std::string_view axis);
+  int size_of(std::string_view axis) const { return MeshShape(*this).size_of(axis); }
   int size() const { return ranks_along(~Cuts{}); }
   /// Returns the size where each open axis, of size 0, has one rank.
   double least_size() const;
@@ -50,11 +63,11 @@ struct MeshShape {
   /// Returns the number of ranks with other samples.
   int replicas() const { return ranks_along(Cuts::samples); }
   /// Returns the number of ranks that hold the same layers and slice, with other samples or rows.
-  int data() const { return ranks_along(Cuts::samples | Cuts::rows); }
+  int data() const { return ranks_along(Cuts::samples | Cuts::rows) / ranks_along(Cuts::weights); }
   /// Returns the number of ranks of each stage.
   int stage() const { return ranks_along(~Cuts::layers); }
-  /// Returns the axes that cut any of `these`.
-  AxisSet along(Cuts these) const;
+  /// Returns the axes that cut any of `these`, and none of `but`.
+  AxisSet along(Cuts these, Cuts but = {}) const;
   /// Returns the axes that are not in `these`.
   AxisSet others(const AxisSet& these) const;
   /// Returns the place of the world's rank among those along `along`, in the order of axes().
@@ -101,6 +114,8 @@ class Mesh {
   Communicator& data() const { return *data_; }
   /// Returns those of data() that hold the same of what is cut along `cut` too, such as experts.
   Communicator& data_without(const AxisSet& cut) const;
+  /// Returns the axes of data().
+  AxisSet data_axes() const { return shape_.along(Cuts::samples | Cuts::rows, Cuts::weights); }
   /// Returns every group that over() has made.
   std::vector<const Communicator*> groups() const;
   /// Returns the first and the last stage of one replica and slice, which share tied parameters: of

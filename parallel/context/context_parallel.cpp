@@ -52,8 +52,8 @@ Tensor ContextParallel::attend(const Qkv& in, const AttentionShape& shape,
               "cp={} with cp-form=ring and a window of {} keys\n  Of most keys that pass round "
               "no query sees any. Take --cp-form gather or heads.",
               cp_.size(), shape.window);
-  if (cp_.size() == 1) return attention(in.q, in.k, in.v, shape, mask);
-  ContextRows rows{cp_, in.q.size(0) / shape.time, shape, mask};
+  if (cp_.size() == 1 && exact_.parts == 0) return attention(in.q, in.k, in.v, shape, mask);
+  ContextRows rows{cp_, in.q.size(0) / shape.time, shape, mask, exact_};
   switch (form_) {
     case ContextForm::ring:
       return ring_attention(rows, in);

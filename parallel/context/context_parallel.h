@@ -1,6 +1,9 @@
 #pragma once
+#include <cmath>
+#include <memory>
 #include <vector>
 
+#include "core/numbers/fixed_point.h"
 #include "nn/batch.h"
 #include "parallel/comm/communicator.h"
 
@@ -23,11 +26,25 @@ enum class ContextForm {
   gather  ///< keys and values of all ranks at once, in order of position (Llama 3)
 };
 
+/// The equal parts of a rank's rows of a sample whose gradients of keys and values `gather` sums in
+/// fixed point, for bits that do not depend on cp.
+struct ExactRows {
+  int64_t parts = 0;  ///< 0: it sums as it comes
+  std::shared_ptr<FixedPoint> grid = std::make_shared<FixedPoint>();
+
+  /// Sets the fixed point of a backward whose gradients are multiplied by `seed`, with so many
+  /// parts over all ranks: a part is below 2^16 / parts seeds.
+  void set_seed(double seed, int64_t all) const {
+    if (parts > 0) *grid = FixedPoint::of(std::scalbn(1., std::ilogb(seed) - 36), double(all));
+  }
+};
+
 /// The rows of every sample, cut over the ranks of an axis.
 class ContextParallel final : public nn::RowRanks {
  public:
   /// `cp` must outlive it.
-  ContextParallel(Communicator& cp, ContextForm form) : cp_(cp), form_(form) {}
+  ContextParallel(Communicator& cp, ContextForm form, const ExactRows& exact = {})
+      : cp_(cp), form_(form), exact_(exact) {}
   int64_t count() const override { return cp_.size(); }
   std::vector<nn::Span> spans(int64_t mine) const override {
     return zigzag(cp_.size(), cp_.rank(), mine);
@@ -44,6 +61,7 @@ class ContextParallel final : public nn::RowRanks {
  private:
   Communicator& cp_;
   ContextForm form_;
+  ExactRows exact_;
 };
 
 }  // namespace triax::parallel

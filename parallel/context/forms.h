@@ -14,6 +14,7 @@ struct ContextRows {
   int64_t samples;
   AttentionShape shape;
   random::Mask mask;
+  ExactRows exact = {};
 
   int64_t rows() const { return shape.time; }
   int64_t all() const { return cp.size() * shape.time; }

@@ -1,4 +1,5 @@
 #include "core/backend.h"
+#include "core/check.h"
 #include "parallel/context/forms.h"
 
 // Keys and values of all ranks in the order of positions: each query's softmax is one kernel's,
@@ -30,13 +31,27 @@ KeysValues gathered(const ContextRows& r, const Qkv& in) {
       r.by_position(by_rank, 2 * r.samples), {in.k.size(1), 1, in.k.size(3)}, r.samples, r.all()};
 }
 
-/// Calls f(sample, rows here, what a kernel is asked) for each span of each sample's queries, which
-/// see all keys from position 0 on.
+/// Returns the spans of this rank's rows, in parts that are summed each by itself.
+std::vector<nn::Span> parts_of(const ContextRows& r) {
+  if (r.exact.parts == 0) return r.spans(r.cp.rank());
+  check_input(r.rows() % r.exact.parts == 0, Exit::config,
+              "bitwise with cp-form=gather: {} parts of {} rows of a sample; expected equal ones\n"
+              "  Take sequences of a length that --row-parts divides.",
+              r.exact.parts, r.rows());
+  std::vector<nn::Span> parts;
+  int64_t each = r.rows() / r.exact.parts;
+  for (const nn::Span& s : r.spans(r.cp.rank()))
+    for (int64_t at = 0; at < s.count; at += each) parts.push_back({s.first + at, each});
+  return parts;
+}
+
+/// Calls f(sample, rows here, what a kernel is asked) for each of those parts of each sample's
+/// queries, which see all keys from position 0 on.
 template <class F>
 void each_span(const ContextRows& r, const Tensor& q, const KeysValues& kv, F f) {
   for (int64_t i = 0; i < r.samples; ++i) {
     int64_t at = 0;
-    for (const nn::Span& s : r.spans(r.cp.rank())) {
+    for (const nn::Span& s : parts_of(r)) {
       int64_t keys = r.shape.causal ? s.first + s.count : r.all();
       nn::Span here{at, s.count};
       Qkv in{rows_of(q, r.samples, i, here), kv.of(0, i, keys), kv.of(1, i, keys)};
@@ -49,7 +64,8 @@ void each_span(const ContextRows& r, const Tensor& q, const KeysValues& kv, F f)
 Tensors backward(const ContextRows& r, const Qkv& in, const Tensor& y, const Tensor& lse,
                  const Tensor& dy) {
   KeysValues kv = gathered(r, in), sums = kv;
-  DType wide = accumulator(in.k.dtype());
+  bool exact = r.exact.parts > 0;
+  DType wide = exact ? f64 : accumulator(in.k.dtype());
   sums.both = zeros(kv.both.shape(), wide, kv.both.device());
   Tensor dq = empty(in.q.shape(), in.q.dtype(), in.q.device());
   each_span(r, in.q, kv, [&](int64_t i, nn::Span here, const Attention& a) {
@@ -57,8 +73,12 @@ Tensors backward(const ContextRows& r, const Qkv& in, const Tensor& y, const Ten
     auto of = [&](const Tensor& x) { return rows_of(x, r.samples, i, here); };
     backend(dq).attention_backward(a, of(y), of(lse), of(dy), d);
     int64_t keys = a.band.keys;
-    backend(dq).accumulate(d.k, sums.of(0, i, keys));
-    backend(dq).accumulate(d.v, sums.of(1, i, keys));
+    auto add = [&](const Tensor& part, const Tensor& to) {
+      if (exact) backend(dq).accumulate_fixed(part, *r.exact.grid, to, Write::add);
+      else backend(dq).accumulate(part, to);
+    };
+    add(d.k, sums.of(0, i, keys));
+    add(d.v, sums.of(1, i, keys));
   });
   Tensor mine = r.cp.empty({2, in.k.size(0), in.k.size(1), 1, in.k.size(3)}, wide);
   r.cp.reduce_scatter(r.by_rank(sums.both, 2 * r.samples), mine).wait();

@@ -18,11 +18,8 @@ DataParallel::DataParallel(nn::Module& model, Communicator& dp, const DataParall
 
 DataParallel::DataParallel(nn::Module& model, std::vector<nn::Layers>& chunks, Mesh& mesh,
                            const DataParallelOptions& options)
-    : model_{.dp = mesh.data(),
-             .tp = &mesh.tp(),
-             .all = &mesh.world(),
-             .mesh = &mesh,
-             .options = options} {
+    : model_{.dp = mesh.data(), .options = options} {
+  model_.join(mesh);
   if (options.ties == DataParallelOptions::Ties::both_ends) model_.ends = &mesh.ends();
   build(model, chunks);
   check_held_once(model_, mesh.pp());
@@ -99,18 +96,25 @@ void DataParallel::begin(int64_t micros, Watch watch, double scale) {
   norm_.begin(watch);
 }
 
+/// Sums a bucket's gradients over further ranks, when those over dp are complete.
+void DataParallel::sum_over(Communicator& ranks, Bucket& b) const {
+  if (ranks.size() == 1) return;
+  auto held = b.my_sums.storage()->hold(Access::write);
+  Tensor grad = b.my_sums.to(model_.dp.device());
+  ranks.all_reduce(grad).wait();
+  if (!grad.is(b.my_sums)) copy_(b.my_sums, grad);
+}
+
 void DataParallel::finish() {
   await_weights();  // also those that no layer has used
   sums_.finish();
   if (model_.options.zero == Zero::parameters) gathered_.end_step();
   split_.sum_parts();
-  for (auto& b : model_.trained())
-    if (model_.ends && b->layout.pieces[0].parameter->tied) {
-      auto held = b->my_sums.storage()->hold(Access::write);
-      Tensor grad = b->my_sums.to(model_.dp.device());
-      model_.ends->all_reduce(grad).wait();
-      if (!grad.is(b->my_sums)) copy_(b->my_sums, grad);
-    }
+  for (auto& b : model_.trained()) {
+    for (auto& copy : model_.copies)
+      if (model_.options.replicated.contains(copy.name)) sum_over(*copy.ranks, *b);
+    if (model_.ends && b->layout.pieces[0].parameter->tied) sum_over(*model_.ends, *b);
+  }
   if (model_.options.bitwise)
     for (auto& b : model_.trained()) slices_.round_sums(*b);
 }

@@ -93,6 +93,7 @@ class DataParallel : Immovable {  // its parts refer to one another
   void build(nn::Module& model, std::vector<nn::Layers>& chunks);
   void add_bucket(const BucketLayout& layout);
   void make_weights(Bucket& b) const;
+  void sum_over(Communicator& ranks, Bucket& b) const;
 
   HeldModel model_;
   SliceStore slices_{model_};

@@ -12,7 +12,14 @@
 namespace triax::parallel {
 namespace {
 
-bool in_parts(const nn::Parameter& p) { return p.shard.is("tp", nn::Along::parts); }
+bool in_parts(const nn::Parameter& p, const std::string& axis) {
+  return p.shard.is(axis, nn::Along::parts);
+}
+
+/// Returns the ranks along an axis, in a message.
+std::string ranks_of(const std::string& axis) {
+  return axis == "tp" ? "tensor-parallel ranks" : "ranks of " + axis;
+}
 
 /// Returns {largest, smallest} over the ranks, element by element.
 std::array<std::vector<double>, 2> extremes(Communicator& tp, const Tensor& mine) {
@@ -33,20 +40,30 @@ std::array<double, 2> described(const Tensor& gradient) {
 }  // namespace
 
 void SplitGradients::sum_parts() {
-  if (!m_.tp || m_.tp->size() == 1) return;
+  for (auto& axis : m_.features)
+    if (axis.ranks->size() > 1) sum_parts(axis);
+}
+
+void SplitGradients::check_replicas(double loss) const {
+  for (auto& axis : m_.features)
+    if (axis.ranks->size() > 1) check_replicas(axis, loss);
+}
+
+void SplitGradients::sum_parts(const HeldModel::AxisRanks& axis) {
   Tensors parts;
   int64_t total = 0;
   for (auto& b : m_.trained())
     for (auto& piece : b->layout.pieces) {
       Range r = b->mine(piece);
-      if (!in_parts(*piece.parameter) || r.begin == r.end) continue;
+      if (!in_parts(*piece.parameter, axis.name) || r.begin == r.end) continue;
       parts.push_back(b->my_sums.narrow(0, r.begin, r.end - r.begin));
       total += r.end - r.begin;
     }
-  auto to_sum = [](auto* p) { return in_parts(*p) && !p->frozen; };
-  if (!looked_at_ && std::ranges::any_of(m_.declared, to_sum)) look_at_parts();
+  auto to_sum = [&](auto* p) { return in_parts(*p, axis.name) && !p->frozen; };
+  if (!looked_at_.contains(axis.name) && std::ranges::any_of(m_.declared, to_sum))
+    look_at_parts(axis);
   if (parts.empty()) return;
-  Tensor flat = m_.tp->empty({total}, parts[0].dtype());
+  Tensor flat = axis.ranks->empty({total}, parts[0].dtype());
   auto each = [&](auto f) {
     int64_t at = 0;
     for (auto& part : parts) {
@@ -56,51 +73,50 @@ void SplitGradients::sum_parts() {
     }
   };
   each([](const Tensor& part, const Tensor& in_flat) { copy_(in_flat, part); });
-  m_.tp->all_reduce(flat).wait();
+  axis.ranks->all_reduce(flat).wait();
   each([](const Tensor& part, const Tensor& in_flat) { copy_(part, in_flat); });
 }
 
-void SplitGradients::check_replicas(double loss) const {
-  if (!m_.tp || m_.tp->size() == 1) return;
+void SplitGradients::check_replicas(const HeldModel::AxisRanks& axis, double loss) const {
   int64_t count = std::ssize(m_.declared);
-  Tensor sums = zeros({count + 1, 2}, f64, m_.tp->device());  // the last row: the loss
-  fill_(sums.narrow(0, count, 1), loss);                      // both columns
+  Tensor sums = zeros({count + 1, 2}, f64, axis.ranks->device());  // the last row: the loss
+  fill_(sums.narrow(0, count, 1), loss);                           // both columns
   m_.each_gradient(&Bucket::my_grad, [&](size_t i, const Tensor& gradient) {
-    if (m_.declared[i]->shard.is("tp", nn::Along::alike))
+    if (m_.declared[i]->shard.is(axis.name, nn::Along::alike))
       squares(gradient, sums.narrow(0, int64_t(i), 1).view({2}));
   });
-  auto [high, low] = extremes(*m_.tp, sums);
+  auto [high, low] = extremes(*axis.ranks, sums);
   constexpr double rounding = 1e-6, rounding_of_loss = 1e-4;
   for (size_t i = 0; i < m_.declared.size(); ++i)
     check_input(
         !(high[2 * i] - low[2 * i] > rounding * high[2 * i]), Exit::config,
-        "train: the gradient of {} differs between tensor-parallel ranks: its norm is {} to "
+        "train: the gradient of {} differs between {}: its norm is {} to "
         "{}; expected that all compute it alike\n  Its layer or one behind it lacks enter, "
         "through or leave (parallel/tensor), or {} is used between them, where a rank sees "
         "only a part: then its .shard is tp.whole_always_summed(). With --sequence-parallel a rank "
         "has rows of its own outside of them: there it is tp.whole().",
-        m_.declared[i]->name, std::sqrt(low[2 * i]), std::sqrt(high[2 * i]), m_.declared[i]->name);
+        m_.declared[i]->name, ranks_of(axis.name), std::sqrt(low[2 * i]), std::sqrt(high[2 * i]),
+        m_.declared[i]->name);
   double larger = std::max(std::abs(high.back()), std::abs(low.back()));
-  check_input(
-      !(high.back() - low.back() > rounding_of_loss * larger), Exit::config,
-      "train: tensor-parallel ranks have sums of the loss from {} to {}; expected that all compute "
-      "it alike\n  The last layer sees this rank's features or rows alone: it lacks leave, "
-      "leave_product (as in RowLinear) or gather_rows (parallel/tensor).",
-      low.back(), high.back());
+  check_input(!(high.back() - low.back() > rounding_of_loss * larger), Exit::config,
+              "train: {} have sums of the loss from {} to {}; expected that all compute "
+              "it alike\n  The last layer sees this rank's features or rows alone: it lacks leave, "
+              "leave_product (as in RowLinear) or gather_rows (parallel/tensor).",
+              ranks_of(axis.name), low.back(), high.back());
 }
 
-void SplitGradients::look_at_parts() {
+void SplitGradients::look_at_parts(const HeldModel::AxisRanks& axis) {
   std::vector<double> mine;
   std::vector<const nn::Parameter*> parts;
   m_.each_gradient(&Bucket::my_sums, [&](size_t i, const Tensor& gradient) {
-    if (!in_parts(*m_.declared[i]) || gradient.numel() == 0) return;
+    if (!in_parts(*m_.declared[i], axis.name) || gradient.numel() == 0) return;
     for (double x : described(gradient)) mine.push_back(x);
     parts.push_back(m_.declared[i]);
   });
   std::vector<double> high, low;
   if (!parts.empty()) {
-    Tensor all = from_host(mine, {std::ssize(mine)}, cpu).to(m_.tp->device());
-    auto both = extremes(*m_.tp, all);
+    Tensor all = from_host(mine, {std::ssize(mine)}, cpu).to(axis.ranks->device());
+    auto both = extremes(*axis.ranks, all);
     high = both[0], low = both[1];
   }
   const nn::Parameter* same = nullptr;
@@ -115,14 +131,14 @@ void SplitGradients::look_at_parts() {
   m_.all->all_reduce(any, ReduceOp::max).wait();
   auto found = any.to_host<double>();
   if (found[0] > 0) return;
-  looked_at_ = true;
+  looked_at_.insert(axis.name);
   check_input(!same || found[1] == 0, Exit::config,
-              "train: all {} tensor-parallel ranks have the same gradient of {} and would add it "
+              "train: all {} {} have the same gradient of {} and would add it "
               "up; expected parts that differ\n  Its .shard says that each rank sees rows or "
               "features of its own, as tp.whole_always_summed() does, and tp.whole() with "
               "--sequence-parallel. Outside of split regions it is tp.whole(); where all ranks "
               "have all rows, behind gather_rows or before scatter_rows, tp.whole_never_summed().",
-              m_.tp->size(), same ? same->name : "");
+              axis.ranks->size(), ranks_of(axis.name), same ? same->name : "");
 }
 
 }  // namespace triax::parallel

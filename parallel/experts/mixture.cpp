@@ -40,12 +40,14 @@ Mixture::Mixture(int64_t width, const MixtureOptions& o, const TensorParallel& t
                      .full = {o.router.experts, 2 * o.hidden, width},
                      .init = {.std = o.std},
                      .shard = of_experts(o.router.experts, tp.shard(1, 2 * o.hidden, 2), ranks_),
-                     .decay = true})),
+                     .decay = true,
+                     .stacked = true})),
       down_(parameter({.name = "down",
                        .full = {o.router.experts, width, o.hidden},
                        .init = {.std = o.out_std},
                        .shard = of_experts(o.router.experts, tp.shard(2, o.hidden), ranks_),
-                       .decay = true})),
+                       .decay = true,
+                       .stacked = true})),
       shared_in_(o.shared == 0
                      ? nullptr
                      : &child<ColumnLinear>("shared_gate_up", width, 2 * o.shared * o.hidden, tp,

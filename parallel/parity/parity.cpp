@@ -127,7 +127,7 @@ std::string compared(const Trace& reference) {
 
 TrainOptions reference_of(TrainOptions o, OneRank takes) {
   StepOptions& s = o.step;
-  s.mesh = {};
+  s.mesh = s.mesh.ones();
   s.chunks = 1;
   s.schedule = "1f1b";
   s.placement = "";

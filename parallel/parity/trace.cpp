@@ -78,8 +78,7 @@ class Watcher {
         one_rank_(probe(task.build, batch_like(task, samples_),
                         {.dp = trainer_.options().step.mesh.replicas(),
                          .dtype = trainer_.options().step.dtype})),
-        inputs_(nn::input_shapes(
-            rows_of_rank(batch_like(task, samples_), trainer_.options().step.mesh.cp, 0))) {}
+        inputs_(nn::input_shapes(trainer_.options().step.share(batch_like(task, samples_), 0))) {}
 
   void run(const Trace* lead) {
     if (trainer_.first()) name_all();
@@ -99,6 +98,9 @@ class Watcher {
   }
 
  private:
+  /// True if ranks train weights of their own: their gradients are not parts of one.
+  bool apart() const { return trainer_.options().step.mesh.ranks_along(Cuts::weights) > 1; }
+
   TraceStep& now() { return board_.trace.steps[size_t(trainer_.done() - 1)]; }
 
   void name_all() {
@@ -124,8 +126,8 @@ class Watcher {
     if (loss || y.rank() == 0 || y.rank() != whole.rank() || whole[0] % samples_ != 0) return;
     for (int d = 0; d < y.rank(); ++d)
       begin[d] = y.size(d) == whole[d] ? 0 : trainer_.update().mesh().tp().rank() * y.size(d);
-    int64_t rows = whole[0] / samples_;                                // the rows of a sample
-    int64_t first = y.size(0) == whole[0] / o.mesh.cp ? 0 : begin[0];  // of what tp ranks have
+    int64_t rows = whole[0] / samples_, shares = o.mesh.ranks_along(Cuts::rows);  // of a sample
+    int64_t first = y.size(0) == whole[0] / shares ? 0 : begin[0];  // of what tp ranks have
     int64_t sample = batch.first - (trainer_.done() - 1) * o.global_batch, at = 0;
     whole[0] = rows * o.global_batch;
     check(sample >= 0 && sample < o.global_batch, "trace: sample {} of layer {}; expected 0 to {}",
@@ -133,7 +135,7 @@ class Watcher {
     Tensor held = on_cpu(y);
     std::lock_guard guard(board_.lock);
     for (int64_t i = sample; i < sample + samples_; ++i)
-      for (const nn::Span& s : nn::spans(batch, rows / o.mesh.cp)) {
+      for (const nn::Span& s : nn::spans(batch, rows / shares)) {
         int64_t from = std::max(at, first), to = std::min(at + s.count, first + y.size(0));
         begin[0] = i * rows + s.first + from - at;
         if (from < to)
@@ -143,6 +145,7 @@ class Watcher {
   }
 
   void gradients(const Step& s) {
+    if (apart()) return;
     each_gradient(s, [&](Piece piece) {
       piece.kind.clear();
       bring_one(piece, now().gradients);

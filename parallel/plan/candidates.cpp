@@ -54,10 +54,12 @@ class Enumeration {
       for (int pp : choices(m.pp, ranks))
         for (int cp : choices(m.cp, ranks))
           for (int ep : choices(m.ep, ranks)) {
-            int64_t others = int64_t(pp) * tp * cp * ep;
+            MeshShape mesh{.pp = pp, .tp = tp, .cp = cp, .ep = ep, .more = m.more};
+            int64_t others = mesh.size();
             if (m.dp > 0 ? m.dp * others != ranks : ranks % others != 0) continue;
             if (m.tp == 0 && tp > 2 * hardware_.per_node) continue;
-            try_mesh({.dp = int(ranks / others), .pp = pp, .tp = tp, .cp = cp, .ep = ep});
+            mesh.dp = int(ranks / others);
+            try_mesh(mesh);
           }
     check_input(
         !found_.all.empty(), Exit::config, "{}",

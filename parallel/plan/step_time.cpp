@@ -293,7 +293,8 @@ std::vector<Elements> StepTimes::parameters(const StepOptions& o) {
 
 double StepTimes::model_flop(const StepOptions& o) {
   StepOptions one = o;  // work that tensor-parallel ranks repeat counts once
-  one.mesh.tp = one.mesh.cp = one.mesh.ep = 1, one.sequence_parallel = false;
+  one.mesh = one.mesh.ones(), one.mesh.dp = o.mesh.replicas(), one.mesh.pp = o.mesh.pp;
+  one.sequence_parallel = false;
   double flop = 0;
   for (auto& l : facts(one).layers()) flop += l.forward.products + l.backward.products;
   return flop / double(o.micro_batch) * double(o.global_batch);

@@ -149,7 +149,7 @@ Map measured_map(const Task& task, const TrainOptions& given, int gpus) {
   TrainOptions o = given;
   Names names = layers_of(task);
   int stages = std::clamp(gpus, 1, int(names.size()));
-  o.step.mesh = {.dp = 1, .pp = stages, .tp = 1};
+  o.step.mesh = o.step.mesh.ones(), o.step.mesh.pp = stages;
   o.step.zero = Zero::parameters;
   resolve(o, stages);
   o.step.graph = false;  // whether it can be is known when the layers have places

@@ -19,7 +19,9 @@ struct ParityOptions {
 
 Exit run_parity(const ProgramOptions& p, ParityOptions& o) {
   check_not_launched("parity runs in one process");
-  o.train.step.mesh = mesh_of(o.mesh);
+  MeshShape mesh = mesh_of(o.mesh);
+  mesh.more = o.train.step.mesh.more;
+  o.train.step.mesh = mesh;
   choose_batch(o.train);
   resolve(o.train, o.train.step.mesh.size());
   check_options(o.train, o.train.step.mesh.size());
@@ -36,7 +38,8 @@ Verb parity_verb(ProgramOptions& p, std::string_view asked) {
   train.lr.warmup = -1;                             // follows the steps
   if (asked == "parity" && p.parity_defaults) p.parity_defaults(train);
   SettingGroup own("Parity");
-  own.add("mesh", "DPxPPxTP", "ranks on each axis, which are threads; or DPxPPxCPxTP", &o->mesh)
+  own.add("mesh|dp|pp|ep|cp|tp", "DPxPPxTP",
+          "ranks on each axis, which are threads; or DPxPPxCPxTP, or DPxPPxEPxCPxTP", &o->mesh)
       .add(
           "same-micro-batches", "",
           "let the one rank take the mesh's micro-batches, not the whole batch at once: for a loss "

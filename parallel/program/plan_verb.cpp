@@ -110,7 +110,8 @@ Settings plan_settings(PlanOptions& o, const ProgramOptions& p) {
 Verb plan_verb(ProgramOptions& p, std::string_view asked) {
   auto o = std::make_shared<PlanOptions>();
   o->train = p.train;
-  o->train.step.mesh = {.dp = 0, .pp = 0, .tp = 0};
+  MeshShape& open = o->train.step.mesh;
+  open.dp = open.pp = open.tp = 0;
   o->train.step.micro_batch = o->train.step.global_batch = 0;  // open: looked for
   o->train.step.schedule.clear();
   if (asked == "plan" && p.plan_defaults) p.plan_defaults(o->train);

@@ -74,7 +74,7 @@ class VocabularyEmbedding : public nn::Module {
   /// Returns the logits of all ranks, side by side without padding: [rows, vocabulary]. For
   /// sampling: no gradient passes.
   Tensor whole(const Tensor& logits) const {
-    return tp_.join_columns(logits).narrow(1, 0, slice_.all);
+    return join_columns(tp_, logits).narrow(1, 0, slice_.all);
   }
 
  private:

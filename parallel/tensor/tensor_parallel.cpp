@@ -95,6 +95,15 @@ Tensor mine(const TensorParallel& tp, const Tensor& x) {
 
 }  // namespace
 
+TensorParallel TensorParallel::on(std::string_view axis) const {
+  auto found = others_.find(axis);
+  check(found != others_.end(), "tensor parallel: no axis {} of features or experts", axis);
+  TensorParallel other(*found->second);
+  other.axis_ = found->first;
+  if (size() > 1) other.along_[axis_] = sequence_ ? nn::Along::parts : nn::Along::alike;
+  return other;
+}
+
 nn::Shard TensorParallel::shard(int dim, int64_t length, int64_t unit) const {
   check(unit >= 1 && length % unit == 0,
         "tensor parallel: {} features in units of {}; expected a multiple", length, unit);
@@ -102,7 +111,7 @@ nn::Shard TensorParallel::shard(int dim, int64_t length, int64_t unit) const {
               "tensor parallel: {} slices do not divide {} features\n  Valid --tp-slices for "
               "them: {}.",
               slices_.count, length, divisors(length, size(), Slices::most));
-  if (size() == 1) return {.groups = slices_here()};
+  if (size() == 1) return {.along = along_, .groups = slices_here()};
   int64_t units = length / unit;
   if (units % size() != 0) {
     std::string what =
@@ -111,40 +120,38 @@ nn::Shard TensorParallel::shard(int dim, int64_t length, int64_t unit) const {
          size(), units, what, divisors(units, 1, units));
   }
   int64_t each = length / size();
-  return {.dim = dim,
-          .begin = rank() * each,
-          .length = each,
-          .along = {{"tp", nn::Along::slice}},
-          .groups = slices_here()};
+  nn::Shard shard{.dim = dim, .begin = rank() * each, .length = each, .along = along_};
+  shard.along[axis_] = nn::Along::slice, shard.groups = slices_here();
+  return shard;
 }
 
 nn::Shard TensorParallel::vocabulary(int64_t rows) const {
-  if (undivided()) return {};
+  if (undivided()) return {.along = along_};
   int parts = sliced() ? slices_.count : size();
   int64_t each = (rows + parts - 1) / parts * (parts / size());
   int64_t begin = std::min(rows, rank() * each), length = std::min(each, rows - begin);
-  nn::Shard shard{.begin = begin, .length = length, .padding = each - length};
-  if (size() > 1) shard.along["tp"] = nn::Along::slice;
+  nn::Shard shard{.begin = begin, .length = length, .padding = each - length, .along = along_};
+  if (size() > 1) shard.along[axis_] = nn::Along::slice;
   shard.groups = slices_here();
   return shard;
 }
 
 nn::Shard TensorParallel::whole() const {
   nn::Shard shard = whole_never_summed();
-  if (sequence_) shard.along["tp"] = nn::Along::parts, shard.chains = slices_here();
+  if (sequence_) shard.along[axis_] = nn::Along::parts, shard.chains = slices_here();
   return shard;
 }
 
 nn::Shard TensorParallel::whole_never_summed() const {
-  nn::Shard shard{.chains = slices_.count};
-  if (size() > 1) shard.along["tp"] = nn::Along::alike;
+  nn::Shard shard{.along = along_, .chains = slices_.count};
+  if (size() > 1) shard.along[axis_] = nn::Along::alike;
   return shard;
 }
 
 nn::Shard TensorParallel::whole_always_summed() const {
   slices_.refuse("whole_always_summed");
   nn::Shard shard = whole();
-  if (size() > 1) shard.along["tp"] = nn::Along::parts;
+  if (size() > 1) shard.along[axis_] = nn::Along::parts;
   return shard;
 }
 
@@ -326,10 +333,10 @@ Packing TensorParallel::split() const {
   return {share, whole};
 }
 
-Tensor TensorParallel::join_columns(const Tensor& x) const {
-  if (size() == 1) return x.detach();
-  Tensor all = joined(*this, x).view({size(), x.size(0), x.size(1)});
-  return all.transpose(0, 1).contiguous().view({x.size(0), size() * x.size(1)});
+Tensor join_columns(const TensorParallel& tp, const Tensor& x) {
+  if (tp.size() == 1) return x.detach();
+  Tensor all = joined(tp, x).view({tp.size(), x.size(0), x.size(1)});
+  return all.transpose(0, 1).contiguous().view({x.size(0), tp.size() * x.size(1)});
 }
 
 // The largest logit of a row is that of its slices; their sums of exponentials, each relative to

@@ -46,6 +46,9 @@ class TensorParallel {
   int size() const { return tp_->size(); }
   /// Returns the communicator of these ranks, for collectives of a layer's own.
   Communicator& comm() const { return *tp_; }
+  /// Returns that along another axis of features: for layers split over its ranks, which those here
+  /// hold alike. Without sequence parallelism, slices and pieces.
+  TensorParallel on(std::string_view axis) const;
   /// Returns the communicator of another axis of the mesh; null where that has one rank.
   Communicator* other(std::string_view axis) const {
     auto found = others_.find(axis);
@@ -102,9 +105,6 @@ class TensorParallel {
   /// inputs are shared out already: then, and with one rank, nothing is packed.
   Packing split() const;
 
-  /// Returns the columns [rows, columns] of all ranks side by side; no gradient passes.
-  Tensor join_columns(const Tensor& x) const;
-
   /// Returns how many of `all` rows this rank has outside. Throws Error 78 if they are uneven.
   int64_t rows(int64_t all) const;
   /// Returns the number of samples of which this rank has rows, a share of each, one after another:
@@ -127,6 +127,11 @@ class TensorParallel {
   Slices slices_;
   Pieces pieces_;
   std::map<std::string, Communicator*, std::less<>> others_;
+  std::string axis_ = "tp";
+  std::map<std::string, nn::Along, std::less<>> along_ = {};  // how other axes hold what is here
 };
+
+/// Returns the columns [rows, columns] of all ranks side by side; no gradient passes.
+Tensor join_columns(const TensorParallel& tp, const Tensor& x);
 
 }  // namespace triax::parallel

@@ -35,7 +35,7 @@ FAULTS = [
 
     Fault("tensor_parallel_ranks_see_other_batches", REPLICA,
           [("device = loss.device(), this](int micro)", "device = loss.device(), tp = tp_.rank(), micros, this](int micro)"),
-           ("nn::to(context_.share(batches(micro)), device,", "nn::to(batches((micro + tp) % micros), device,")],
+           ("nn::to(options_.share(batches(micro), row_place_), device,", "nn::to(batches((micro + tp) % micros), device,")],
           [Run("--mesh 1x1x2", "step 1: activation on replicas of embedding")]),
     Fault("gradient_not_averaged_over_dp", REPLICA,
           [("run.seed = seed.loss_scale", "run.seed = double(options_.mesh.dp) * seed.loss_scale")],

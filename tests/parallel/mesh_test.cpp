@@ -81,6 +81,42 @@ TEST(Mesh, GradientsAreSummedOverSamplesAndRows) {
   });
 }
 
+TEST(Mesh, ExpertsAreSummedOverThoseWhoHoldTheSame) {
+  run_worlds(8, [](World& world) {
+    Mesh mesh(world.comm(), {.dp = 2, .cp = 2, .ep = 2});
+    EXPECT_EQ(mesh.dp().size(), 4) << "all who have other samples";
+    EXPECT_EQ(mesh.data().group().name, "dp x ep x cp");
+    EXPECT_EQ(mesh.ep().rank(), world.rank() / 2 % 2);
+    Communicator& alike = mesh.data_without({"ep", "tp"});
+    EXPECT_EQ(alike.group().name, "dp x cp");
+    EXPECT_EQ(alike.size(), 4);
+    EXPECT_EQ(&mesh.data_without({"tp"}), &mesh.data());
+  });
+}
+
+// Axes of samples lie outside of dp, others inside of cp; weights of their own are not summed.
+TEST(Mesh, TakesAxesOfPrograms) {
+  MeshShape shape{.dp = 2,
+                  .more = {{"nodes", Cuts::samples, 2},
+                           {"sites", Cuts::samples | Cuts::weights, 3},
+                           {"parts", Cuts::features, 2}}};
+  EXPECT_EQ(str(shape), "nodes 2 x sites 3 x dp 2 x pp 1 x parts 2 x tp 1");
+  EXPECT_EQ(flags(shape), "--nodes 2 --sites 3 --dp 2 --pp 1 --parts 2 --tp 1");
+  EXPECT_EQ(shape.size(), 24);
+  EXPECT_EQ(shape.replicas(), 12);
+  EXPECT_EQ(shape.data(), 4);
+  EXPECT_EQ(shape.place(13, {"nodes"}), 1);
+  EXPECT_EQ(shape.place(13, {"parts"}), 1);
+  EXPECT_EQ(str(shape.ones()), "dp 1 x pp 1 x tp 1");
+  run_worlds(24, [&](World& world) {
+    Mesh mesh(world.comm(), shape);
+    EXPECT_EQ(mesh.data().size(), 4);
+    EXPECT_EQ(mesh.over({"sites"}).rank(), world.rank() / 4 % 3);
+  });
+  std::string said = test::error_of([&] { check_shape(shape, 12); }, Exit::config);
+  EXPECT_NE(said.find("With 12 ranks try: --nodes"), said.npos) << said;
+}
+
 TEST(Mesh, SuggestsTheAxesThatWereAskedFor) {
   std::string with = test::error_of([] { check_shape({.dp = 2, .cp = 4}, 4); }, Exit::config);
   EXPECT_EQ(with.substr(0, with.find("\n  For")),

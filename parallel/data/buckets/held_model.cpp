@@ -9,9 +9,26 @@ Bucket* HeldModel::holder(const nn::Parameter* p) const {
   return nullptr;
 }
 
+void HeldModel::join(Mesh& on) {
+  mesh = &on;
+  tp = &on.tp();
+  all = &on.world();
+  for (const Axis& a : on.shape().axes()) {
+    bool replicated = cuts(false) && options.replicated.contains(a.name);
+    if (any(a.cuts, Cuts::features)) features.push_back({a.name, &on.over({a.name})});
+    if (replicated || any(a.cuts, Cuts::weights)) copies.push_back({a.name, &on.over({a.name})});
+  }
+  if (!cuts(false) || options.replicated.empty()) return;
+  AxisSet sharded = on.data_axes();
+  for (auto& name : options.replicated) sharded.erase(name);
+  (void)on.over(sharded);
+  sharded.erase("ep");
+  (void)on.over(sharded);
+}
+
 Communicator& HeldModel::over(const nn::Parameter& p) const {
   if (!mesh) return dp;
-  AxisSet cut;
+  AxisSet cut = cuts(false) ? options.replicated : AxisSet{};
   for (auto& [axis, how] : p.shard.along)
     if (how == nn::Along::slice) cut.insert(axis);
   return mesh->data_without(cut);
@@ -19,8 +36,10 @@ Communicator& HeldModel::over(const nn::Parameter& p) const {
 
 /// True for one of tp replicas, of tied copies and, where dp does not slice it, of dp replicas.
 bool HeldModel::owns(const nn::Parameter& p) const {
-  bool copy = (p.tied && ends && ends->rank() > 0) ||
-              (tp && tp->rank() > 0 && !p.shard.is("tp", nn::Along::slice));
+  bool copy = p.tied && ends && ends->rank() > 0;
+  for (auto* axes : {&features, &copies})
+    for (auto& [name, ranks] : *axes)
+      copy = copy || (ranks->rank() > 0 && !p.shard.is(name, nn::Along::slice));
   return !copy && (cuts(p.frozen) || over(p).rank() == 0);
 }
 

@@ -15,6 +15,12 @@ struct HeldModel {
   /// Ranks that sum gradients beside dp; null for none. All of `all` agree about skipping a step.
   Communicator *tp = nullptr, *ends = nullptr, *all = nullptr;
   Mesh* mesh = nullptr;  ///< null: dp alone
+  /// The ranks along an axis, who hold the same of a parameter unless they hold slices of it.
+  struct AxisRanks {
+    std::string name;
+    Communicator* ranks;
+  };
+  std::vector<AxisRanks> features = {}, copies = {};  ///< of one step; of one slice of ZeRO's
   DataParallelOptions options;
   std::vector<nn::Parameter*> declared = {};          ///< the parameters of the whole model
   std::vector<std::unique_ptr<Bucket>> buckets = {};  ///< the trained ones come first
@@ -25,7 +31,10 @@ struct HeldModel {
   }
   /// Returns the bucket that has `p`; null where this rank holds none of it.
   Bucket* holder(const nn::Parameter* p) const;
-  /// Returns the ranks of dp that hold the same of `p`: its gradient is summed over them.
+  /// Takes the groups of a mesh. Collective over its world.
+  void join(Mesh& on);
+  /// Returns the ranks of dp that hold the same of `p`, or share it out with ZeRO: its gradient is
+  /// summed over them.
   Communicator& over(const nn::Parameter& p) const;
   /// True if weights of such parameters are cut over those ranks.
   bool cuts(bool frozen) const {

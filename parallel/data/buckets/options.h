@@ -6,6 +6,7 @@
 #include "nn/layer.h"
 #include "optim/offload.h"
 #include "parallel/data/buckets/buckets.h"
+#include "parallel/mesh.h"
 
 namespace triax::parallel {
 
@@ -45,6 +46,8 @@ struct DataParallelOptions {
   /// The dtype in which gradients are sent over dp: f32 sends them as they are; with bf16 each rank
   /// rounds its own, sums are made as `ReduceOp` says, arrive in bf16, and go on in f32.
   DType reduce_dtype = f32;
+  /// The axes of the mesh whose ranks hold the same of what ZeRO shards over others.
+  AxisSet replicated = {};
   /// The pipeline stages that hold tied parameters: the first and the last, which sum their parts
   /// of the gradients, or, where one stage has both ends of the model, the first alone.
   enum class Ties { both_ends, first } ties = Ties::both_ends;

@@ -28,6 +28,23 @@ Tensors UpdateSlots::weights() const {
   return all;
 }
 
+namespace {
+
+/// Appends the matrices in a piece: one, or each of a stack.
+void add_matrices(const FlatPiece& piece, std::vector<optim::Matrix>& to) {
+  const nn::Parameter& p = *piece.parameter;
+  int64_t held = p.local().numel(), all = p.full.numel(), rows = p.full[0];
+  if (p.stacked) held /= p.local()[0], all /= p.full[0], rows = p.full[1];
+  int64_t end = piece.first + piece.length;
+  for (int64_t first = piece.first / held * held; first < end; first += held) {
+    int64_t from = std::max(first, piece.first), until = std::min(first + held, end);
+    int64_t at = piece.begin - piece.first;
+    to.push_back({p.name, {at + from, at + until}, rows, all / rows});
+  }
+}
+
+}  // namespace
+
 std::vector<optim::Slot> UpdateSlots::slots() const {
   auto decays = [](const nn::Parameter& p) { return p.weight_decay || p.decay; };
   std::vector<optim::Slot> slots;
@@ -44,9 +61,7 @@ std::vector<optim::Slot> UpdateSlots::slots() const {
                      .state = b->layout.to});
     for (auto& piece : pieces(slots.size() - 1)) {
       const nn::Parameter& p = *piece.parameter;
-      if (p.full.rank() < 2 || !p.decay || p.table) continue;
-      Range held{piece.begin, piece.begin + piece.length};
-      slots.back().matrices.push_back({p.name, held, p.full[0], p.full.numel() / p.full[0]});
+      if (p.full.rank() >= 2 && p.decay && !p.table) add_matrices(piece, slots.back().matrices);
     }
   }
   return slots;

@@ -130,21 +130,48 @@ class CountedRows final : public nn::RowRanks {
   mutable double flop_ = 0;
 };
 
+/// The ranks of other axes, on the meta device.
+class OtherRanks {
+ public:
+  explicit OtherRanks(const std::map<std::string, int>& sizes) {
+    for (auto& [name, size] : sizes) all_.try_emplace(name, size, 0);
+  }
+  std::map<std::string, Communicator*, std::less<>> ranks() {
+    std::map<std::string, Communicator*, std::less<>> found;
+    for (auto& [name, comm] : all_) found[name] = &comm;
+    return found;
+  }
+  Ledger::Line sent() const {
+    Ledger::Line sum;
+    for (auto& [name, comm] : all_) {
+      auto line = comm.ledger().total();
+      sum.calls += line.calls, sum.bytes += line.bytes;
+    }
+    return sum;
+  }
+
+ private:
+  std::map<std::string, MetaComm> all_;
+};
+
 /// Runs the layers of a model, on the meta device, and checks what they do.
 class Walk {
  public:
   Walk(const Build& build, const nn::Batch& like, const ProbeOptions& o)
       : o_(o),
         ranks_(o.tp, 0),
-        expert_ranks_(o.ep, 0),
+        others_(o.others),
         tp_(ranks_, {.sequence = o.sequence_parallel,
                      .slices = {.count = o.slices},
                      .pieces = o.pieces,
-                     .others = {{"ep", &expert_ranks_}}}),
+                     .others = others_.ranks()}),
         model_(model_of(build, tp_)),
         row_ranks_(o.cp, 0),
-        context_(row_ranks_, o.cp_form),
-        batch_(on_meta(rows_of_rank(like, o.cp, 0), o.dtype)),
+        context_(o.rows && o.cp > 1 ? o.rows->rows(row_ranks_)
+                                    : std::make_unique<ContextParallel>(row_ranks_, o.cp_form)),
+        batch_(
+            on_meta(o.rows && o.cp > 1 ? o.rows->share(like, o.cp, 0) : rows_of_rank(like, o.cp, 0),
+                    o.dtype)),
         replicas_(o.dp),
         trains_(like.target.defined()),
         losses_(o.bitwise ? like.input.size(0) * o.row_parts : 1) {
@@ -157,8 +184,10 @@ class Walk {
     if (o.cp > 1) batch_.rows = &counted_rows_;
     if (like.cache) batch_.cache = &past_.emplace(like.cache->capacity());
     if (trains_ && tp_.sequence())
-      alone_ = probe(build, like, {.dp = o.dp, .cp = o.cp, .cp_form = o.cp_form, .dtype = o.dtype})
-                   .layers();
+      alone_ =
+          probe(build, like,
+                {.dp = o.dp, .cp = o.cp, .rows = o.rows, .cp_form = o.cp_form, .dtype = o.dtype})
+              .layers();
     for (auto* p : model_->parameters()) {
       if (p->frozen) frozen_.push_back(p), p->value = p->value.detach();
       else
@@ -264,7 +293,7 @@ class Walk {
     KernelWork start = meta_work();
     Ledger::Line sent_before = sent();
     auto passed = [&] { return row_ranks_.ledger().total(); };
-    auto to_experts = [&] { return expert_ranks_.ledger().total(); };
+    auto to_experts = [&] { return others_.sent(); };
     Ledger::Line passed_before = passed(), experts_before = to_experts();
     (void)ranks_.take(), (void)counted_rows_.take();
     Tensor y = layer.run(x_, batch_);
@@ -316,12 +345,12 @@ class Walk {
 
   const ProbeOptions& o_;
   Metronome ranks_;
-  MetaComm expert_ranks_;
+  OtherRanks others_;
   TensorParallel tp_;
   std::unique_ptr<nn::Sequence> model_;
   MetaComm row_ranks_;
-  ContextParallel context_;
-  CountedRows counted_rows_{context_};
+  std::unique_ptr<nn::RowRanks> context_;
+  CountedRows counted_rows_{*context_};
   nn::Batch batch_;
   AbsentReplicas replicas_;
   std::optional<nn::KeyValueCache> past_;  // the probe's own: the run's has values

@@ -1,5 +1,6 @@
 #pragma once
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "parallel/context/context_parallel.h"
 #include "parallel/pipeline/pipeline.h"
 #include "parallel/tensor/tensor_parallel.h"
+#include "parallel/train/options/axis_kind.h"
 
 namespace triax::parallel {
 
@@ -56,7 +58,7 @@ struct LayerFacts {
   Ledger::Line tp_forward = {}, tp_backward = {};
   /// The collectives of the context-parallel ranks.
   Ledger::Line cp_forward = {}, cp_backward = {};
-  /// The collectives of the expert-parallel ranks, whose rows are taken to be shared out evenly.
+  /// The collectives of other axes, such as ep, whose rows are taken to be shared out evenly.
   Ledger::Line ep_forward = {}, ep_backward = {};
   std::vector<Beat> forward_beats = {}, backward_beats = {};
   /// A rank's elements of the parameters it uses, and of those that an earlier layer uses too.
@@ -74,7 +76,9 @@ struct SharedParameter {
 };
 
 struct ProbeOptions {
-  int dp = 1, tp = 1, cp = 1, ep = 1;  ///< dp: all replicas
+  int dp = 1, tp = 1, cp = 1;                 ///< dp: all replicas; cp: all with other rows
+  std::shared_ptr<const AxisKind> rows = {};  ///< a program's own in place of cp
+  std::map<std::string, int> others = {};     ///< the sizes of other axes that split layers know
   ContextForm cp_form = ContextForm::ring;
   bool sequence_parallel = false;
   DType dtype = f32;

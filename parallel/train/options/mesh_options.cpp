@@ -28,9 +28,10 @@ void check_schedule_name(const StepOptions& o) {
 
 constexpr const char* mesh_heading = "Mesh";
 
-Settings axis_settings(MeshShape& m) {
+Settings axis_settings(StepOptions& s) {
+  MeshShape& m = s.mesh;
   SettingGroup group(mesh_heading, OnResume::free, {.plan = InPlan::sought});
-  return group
+  group
       .add("dp|data-parallel|data-parallel-size", "N", "data-parallel replicas", &m.dp,
            {.range = {0, huge},
             .shown = "what the other axes leave of the ranks started",
@@ -44,6 +45,12 @@ Settings axis_settings(MeshShape& m) {
       .add("ep|expert-parallel|expert-parallel-size|expert-model-parallel-size|ep-size", "N",
            "expert-parallel ranks: further replicas, which share the experts of each mixture",
            &m.ep, {.range = {1, huge}});
+  for (auto& kind : s.axes) {
+    SettingTraits traits{.range = {1, huge}};
+    traits.parity = true;  // its --mesh has the axes of all programs
+    group.add(kind->name, "N", kind->help, &m.size_of(kind->name), traits);
+  }
+  return group;
 }
 
 Settings way_settings(StepOptions& s) {
@@ -73,7 +80,7 @@ Settings way_settings(StepOptions& s) {
 
 Settings mesh_settings(StepOptions& s) {
   SettingGroup group(mesh_heading, OnResume::free, {.plan = InPlan::taken, .parity = true});
-  return group.add(axis_settings(s.mesh))
+  return group.add(axis_settings(s))
       .add(way_settings(s))
       .add("cp-form|cp-comm-type", "ring|heads|gather",
            "attention over cp: keys pass round, rows are changed for heads, or keys are gathered",
@@ -102,6 +109,33 @@ Settings mesh_settings(StepOptions& s) {
       .add("placement", "N,N,..",
            "layers (all, or those between first and last) on each stage and chunk", &s.placement,
            {.shown = "balanced by cost", .derived = true});
+}
+
+void StepOptions::add_axis(AxisKind kind) {
+  for (const Axis& a : mesh.axes())
+    check_input(a.name != kind.name, Exit::config, "axis {}: there is one; expected another name",
+                kind.name);
+  mesh.more.push_back({kind.name, kind.cuts, 1});
+  axes.push_back(std::make_shared<AxisKind>(std::move(kind)));
+}
+
+std::shared_ptr<const AxisKind> StepOptions::own_rows() const {
+  for (auto& kind : axes)
+    if (any(kind->cuts, Cuts::rows) && mesh.size_of(kind->name) > 1) return kind;
+  return nullptr;
+}
+
+AxisSet StepOptions::replicated() const {
+  AxisSet names;
+  for (auto& kind : axes)
+    if (kind->zeros == AxisKind::Zeros::replicate) names.insert(kind->name);
+  return names;
+}
+
+nn::Batch StepOptions::share(const nn::Batch& batch, int place) const {
+  auto own = own_rows();
+  return own ? own->share(batch, mesh.size_of(own->name), place)
+             : rows_of_rank(batch, mesh.cp, place);
 }
 
 void resolve_mesh(StepOptions& o, int64_t ranks) {
@@ -138,11 +172,10 @@ void check_bitwise(const TrainOptions& o) {
                       "a multiple of twice each cp that is\n  to have the same bits, such as {}, "
                       "the same N on all meshes",
                       2 * s.mesh.cp));
-  without(
-      s.mesh.cp == 1 || s.cp_form == ContextForm::heads,
-      s.cp_form == ContextForm::ring ? "cp-form=ring" : "cp-form=gather",
-      "Parts of a softmax or of its gradient are added in an order that depends on cp: expected "
-      "--cp-form heads, which makes\n  each at once");
+  without(s.mesh.cp == 1 || s.cp_form != ContextForm::ring, "cp-form=ring",
+          "Parts of a softmax are joined in an order that depends on cp: expected --cp-form heads "
+          "or gather, the same on\n  all meshes");
+  without(!s.own_rows(), "rows on an axis of the program", "Their order of sums is its own");
   without(s.tp_pieces == 1, fmt::format("tp-pieces={}", s.tp_pieces),
           "A sum over rows would be made in pieces");
   without(s.reduce_dtype == f32, "reduce-dtype=bf16", "A rank's part of a gradient is rounded");
@@ -155,6 +188,10 @@ void check_bitwise(const TrainOptions& o) {
 }
 
 void check_mesh(const TrainOptions& o) {
+  auto own = o.step.own_rows();
+  check_input(!own || o.step.mesh.cp == 1, Exit::config,
+              "{}={} with cp={}, which cut the rows of a sample both\n  Take one of them.",
+              own ? own->name : "", own ? o.step.mesh.size_of(own->name) : 1, o.step.mesh.cp);
   check_bitwise(o);
   check_schedule_name(o.step);
 }

@@ -13,6 +13,7 @@
 #include "parallel/mesh.h"
 #include "parallel/pipeline/schedule.h"
 #include "parallel/settings/setting.h"
+#include "parallel/train/options/axis_kind.h"
 
 namespace triax::parallel {
 
@@ -54,6 +55,8 @@ enum class Algorithm { adamw, lion, muon };
 /// The options of one training step: model replica, mesh, batch, precision, optimizer.
 struct StepOptions {
   MeshShape mesh = {.dp = 0};  ///< dp 0: what the other axes leave of the ranks
+  std::vector<std::shared_ptr<const AxisKind>> axes =
+      {};  ///< a program's own, of `mesh.more`: add_axis()
   ContextForm cp_form = ContextForm::ring;
   bool sequence_parallel = false;  ///< shard token rows over tp outside of split stretches
   Zero zero = Zero::off;
@@ -87,6 +90,14 @@ struct StepOptions {
   int tp_pieces = 1;         ///< TensorParallelOptions::pieces
   nn::Purpose purpose = nn::Purpose::training;
 
+  /// Adds an axis of one rank. Throws Error 78 for a name that is taken.
+  void add_axis(AxisKind kind);
+  /// Returns the program's axis that cuts rows; null if it has one rank or there is none.
+  std::shared_ptr<const AxisKind> own_rows() const;
+  /// Returns the axes over which ZeRO does not shard.
+  AxisSet replicated() const;
+  /// Returns what the rank at such a place has of a batch's rows.
+  nn::Batch share(const nn::Batch& batch, int place) const;
   /// Returns the number of micro-batches of one replica in one step. Call when resolved.
   int64_t accumulation() const { return global_batch / (micro_batch * mesh.replicas()); }
   /// Returns the equal parts, each summed by itself, of the rows that a rank has of a sample.

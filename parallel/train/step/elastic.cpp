@@ -16,6 +16,7 @@ constexpr int most_dps = 4;
 std::vector<MeshShape> choices(const StepOptions& o, int64_t ranks) {
   std::vector<MeshShape> shapes;
   const MeshShape& plan = o.mesh;
+  for (const Axis& a : plan.more) ranks /= a.size;
   for (auto inner = int(std::min<int64_t>(ranks, int64_t{plan.tp} * plan.cp * plan.ep)); inner >= 1;
        --inner) {
     int tp = std::gcd(inner, plan.tp), cp = std::gcd(inner / tp, plan.cp), ep = inner / tp / cp;
@@ -25,7 +26,7 @@ std::vector<MeshShape> choices(const StepOptions& o, int64_t ranks) {
       if (plan.dp > 0) dp = std::min<int64_t>(plan.dp, dp);
       for (int tried = 0; dp >= 1 && tried < most_dps; --dp)
         if (dp == 1 || o.global_batch % (o.micro_batch * dp * ep) == 0)
-          shapes.push_back({int(dp), int(pp), tp, cp, ep}), ++tried;
+          shapes.push_back({int(dp), int(pp), tp, cp, ep, plan.more}), ++tried;
     }
   }
   std::ranges::stable_sort(shapes, std::greater(), [](auto& s) { return s.size() / s.dp; });

@@ -41,13 +41,40 @@ Device::Kind kind_of(const Communicator& comm) {
   return kind == Device::Kind::meta ? MetaTarget::kind() : kind;
 }
 
+/// Returns the ranks of other axes that split layers ask for.
+std::map<std::string, int> other_axes(const MeshShape& mesh) {
+  std::map<std::string, int> sizes;
+  for (const Axis& a : mesh.axes())
+    if (any(a.cuts, Cuts::features | Cuts::experts) && a.name != "tp") sizes[a.name] = a.size;
+  return sizes;
+}
+
+std::map<std::string, Communicator*, std::less<>> other_ranks(Mesh& mesh) {
+  std::map<std::string, Communicator*, std::less<>> all;
+  for (auto& [name, size] : other_axes(mesh.shape())) all[name] = &mesh.over({name});
+  return all;
+}
+
+/// Returns the ranks that have other rows of the same samples.
+Communicator& row_ranks(Mesh& mesh, const StepOptions& o) {
+  auto own = o.own_rows();
+  return own ? mesh.over({own->name}) : mesh.cp();
+}
+
+std::unique_ptr<nn::RowRanks> rows_of(Mesh& mesh, const StepOptions& o, const ExactRows& exact) {
+  auto own = o.own_rows();
+  if (own) return own->rows(row_ranks(mesh, o));
+  return std::make_unique<ContextParallel>(mesh.cp(), o.cp_form, exact);
+}
+
 }  // namespace
 
 ProbeOptions probe_options(const StepOptions& o) {
   return {.dp = o.mesh.replicas(),
           .tp = o.mesh.tp,
-          .cp = o.mesh.cp,
-          .ep = o.mesh.ep,
+          .cp = o.mesh.ranks_along(Cuts::rows),
+          .rows = o.own_rows(),
+          .others = other_axes(o.mesh),
           .cp_form = o.cp_form,
           .sequence_parallel = o.sequence_parallel,
           .dtype = o.dtype,
@@ -76,7 +103,7 @@ Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts fac
       tp_(mesh.tp(), {.sequence = o.sequence_parallel,
                       .slices = slices_,
                       .pieces = o.tp_pieces,
-                      .others = {{"ep", &mesh.ep()}}}),
+                      .others = other_ranks(mesh)}),
       facts_(std::move(facts)),
       counts_(place(facts_, o)),
       model_(model_of(build, tp_)),
@@ -94,11 +121,14 @@ Replica::Replica(Mesh& mesh, const Build& build, const StepOptions& o, Facts fac
              .samples = o.micro_batch,
              .row_parts = o.row_parts_here(),
              .reduce_dtype = o.reduce_dtype,
+             .replicated = o.replicated(),
              .ties = o.pipeline().last_stage() == 0 ? DataParallelOptions::Ties::first
                                                     : DataParallelOptions::Ties::both_ends}),
       buffers_(chunks_, mesh),
       replicas_(mesh.dp()),
-      context_(mesh.cp(), o.cp_form),
+      exact_rows_{o.bitwise && o.cp_form == ContextForm::gather ? o.row_parts_here() : 0},
+      rows_(rows_of(mesh, o, exact_rows_)),
+      row_place_(row_ranks(mesh, o).rank()),
       pipeline_(
           mesh, chunks_,
           {.schedule = o.schedules.at(o.schedule), .boundaries = facts_.boundaries(counts_)}) {
@@ -149,9 +179,10 @@ PipelineRun Replica::collect(const Tensor& loss, int64_t micros, const Batches& 
   return {.micros = int(micros),
           .batch =
               [&batches, device = loss.device(), this](int micro) {
-                nn::Batch batch = nn::to(context_.share(batches(micro)), device, options_.dtype);
+                nn::Batch batch =
+                    nn::to(options_.share(batches(micro), row_place_), device, options_.dtype);
                 batch.replicas = &replicas_;
-                if (context_.count() > 1) batch.rows = &context_;
+                if (rows_->count() > 1 || exact_rows_.parts > 0) batch.rows = rows_.get();
                 batch.row_parts = options_.row_parts_here();
                 return batch;
               },
@@ -163,6 +194,7 @@ Tensor Replica::forward_backward(const Batches& batches, const Seed& seed, Watch
   auto run = collect(loss, options_.accumulation(), batches);
   run.seed = seed.loss_scale / seed.weight;
   slices_.set_seed(run.seed);
+  exact_rows_.set_seed(run.seed, options_.row_parts);
   data_.begin(run.micros, watch, seed.loss_scale);
   buffers_.begin();
   try {

@@ -97,7 +97,9 @@ class Replica {
   DataParallel data_;
   Buffers buffers_;
   DataReplicas replicas_;
-  ContextParallel context_;
+  ExactRows exact_rows_;
+  std::unique_ptr<nn::RowRanks> rows_;
+  int row_place_;  // this rank's among them
   Pipeline pipeline_;
   struct Predicted {
     std::vector<Shape> inputs;

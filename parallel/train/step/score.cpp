@@ -53,7 +53,8 @@ std::vector<double> Replica::score(const Batches& batches, int64_t micros, const
   };
   run.output = [&](int micro, const Tensor& y) {
     if (tp_.rank() != 0) return;
-    Tensor prediction = y.detach().to(cpu), target = context_.share(batches(micro)).target;
+    Tensor prediction = y.detach().to(cpu),
+           target = options_.share(batches(micro), row_place_).target;
     int64_t parts = options_.bitwise ? target.size(0) : 1;  // one sample each
     auto part = [parts](const Tensor& x, int64_t i) {
       return x.narrow(0, i * (x.size(0) / parts), x.size(0) / parts);

@@ -30,6 +30,10 @@ Step::Step(Mesh& mesh, const Build& build, const StepOptions& o, Facts facts, St
       totals_(zeros({StepTotals::size}, f64, request_.device())),
       decision_(zeros({StepDecision::size}, f64, request_.device())),
       lag_(request_.device().kind != Device::Kind::cuda || o.dtype == f16 ? 0 : 1) {
+  for (auto& kind : o.axes)
+    if (kind->around)
+      optimizer_ =
+          kind->around(std::move(optimizer_), replica_.data().slots(), mesh.over({kind->name}));
   if (o.graph) check_graph();
 }
 

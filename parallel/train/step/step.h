@@ -111,7 +111,9 @@ class Step {
     std::unique_ptr<Graph> graph;
   };
   void check_graph() const;
-  Replica::Seed seed(const StepInput& input) const { return {scaler_.scale(), input.weight}; }
+  Replica::Seed seed(const StepInput& input) const {
+    return {scaler_.scale(), input.weight / options_.mesh.ranks_along(Cuts::weights)};
+  }
   void add_up(const Tensor& loss);
   void queue(const StepInput& input);
   void replay(const StepInput& input);

@@ -53,11 +53,21 @@ def bitwise(pick, program, flags, tp, cp, sequence):
 
 def context(pick, program, flags, tp, cp, exact):
     """The same with rows over cp."""
-    form = "heads" if exact else pick.choice(["ring", "heads", "gather"])
+    form = pick.choice(["heads", "gather"] if exact else ["ring", "heads", "gather"])
     if form == "heads":  # each rank attends with whole key-value heads
         more = {"--heads": flags["--heads"] * cp, "--width": flags["--width"] * cp}
         flags |= more | ({"--kv-heads": flags["--kv-heads"] * cp} if program == "llama" else {})
     return {"--cp-form": form, "--context": 2 * cp * tp * pick.choice([1, 3, 8])}
+
+
+def experts(pick, ep):
+    """Mixtures in the place of MLPs, whose experts `ep` divides."""
+    count = ep * pick.choice([1, 2, 3])
+    return {"--experts": count, "--top-k": pick.randint(1, min(3, count)), "--balance": pick.choice([0, 0.1]),
+            "--router-z": pick.choice([0, 0.01]), "--capacity": pick.choice([0, 0, 0.5, 1.25]),
+            "--balance-bias": pick.choice([0, 0.01]), "--balance-over": pick.choice(["sequence", "sequence", "step"]),
+            "--router-score": pick.choice(["softmax", "sigmoid"]), "--router-weights": pick.choice(["normalized", "plain"]),
+            "--shared-experts": pick.choice([0, 0, 1]), "--dense-layers": pick.choice([0, 0, 1])}
 
 
 def equal_bits(text):
@@ -81,10 +91,17 @@ def draw(pick, program, text, exact):
     if pp * tp * cp > 16:
         pp = 1
     exact = program != "resnet" and (exact or chance([True, False, False]))
+    mixture = program == "llama" and not (exact and tp > 1) and chance([True, False])
+    ep = chance([1, 2, 2, 3, 4]) if mixture else 1
+    if dp * pp * tp * cp * ep > 16:
+        dp = pp = 1
+    if tp * cp * ep > 16:
+        ep = 1
     micro, layers, zero = chance([1, 2, 3]), pp * chance([2, 3]), chance([0, 1, 2, 3])
     schedule = chance(["gpipe", "1f1b", "interleaved", "zb-h1", "zb-interleaved", "zb-2p", "zb-v", "dualpipev"])
     chunks = chance([1, 2]) if schedule.endswith("interleaved") else 2 if schedule.endswith("v") else 1
-    flags = {"--mesh": f"{dp}x{pp}x{cp}x{tp}" if cp > 1 else f"{dp}x{pp}x{tp}", "--micro-batch": micro, "--global-batch": micro * chance([1, 2, 3, 5]) * dp,
+    inner = f"{ep}x{cp}x" if ep > 1 else f"{cp}x" if cp > 1 else ""
+    flags = {"--mesh": f"{dp}x{pp}x{inner}{tp}", "--micro-batch": micro, "--global-batch": micro * chance([1, 2, 3, 5]) * dp * ep,
              "--steps": 2, "--seed": pick.randrange(1000), "--zero": zero, "--schedule": schedule, "--chunks": chunks,
              "--precision": chance(["fp32", "fp32", "bf16", "fp16"]), "--workers": chance([0, 0, 3]),
              "--groups": chance(["", "", "*norm*:decay=0;*:lr=0.5,decay=0.1", "*norm*:lr=3"])}
@@ -97,7 +114,8 @@ def draw(pick, program, text, exact):
         if sequence and flags["--context"] % tp:  # ranks share the rows of a sequence
             flags["--context"] = 96
         flags |= context(pick, program, flags, tp, cp, exact) if cp > 1 else {}
-        flags |= optimizer(pick, whole=tp == 1 and (zero == 0 or dp * cp == 1)) | {"--data": text}
+        flags |= optimizer(pick, whole=tp == 1 and (zero == 0 or dp * cp * ep == 1)) | {"--data": text}
+        flags |= experts(pick, ep) if mixture else {}
         flags["--label-smoothing"] = chance([0, 0, 0.1])
         recompute = ["off", "block", *["selective"] * (program == "minigpt"), *["block-split"] * (tp > 1 and not sequence)]
         flags["--recompute"] = chance(recompute)

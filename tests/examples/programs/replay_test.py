@@ -88,7 +88,7 @@ def training(pick, name):
     """Flags of a run, drawn as those of parity are, and how many ranks it has."""
     flags = fuzz.draw(pick, name, "text.txt", exact=False)
     sizes = list(map(int, flags[1].split("x")))
-    axes = ("--dp", "--pp", "--cp", "--tp") if len(sizes) == 4 else ("--dp", "--pp", "--tp")
+    axes = ("--dp", "--pp", *("--ep", "--cp")[5 - len(sizes):], "--tp")
     at = flags.index("--steps")
     flags[at + 1] = str(STEPS)
     return [*flags[2:], *(word for axis in zip(axes, sizes) for word in axis)], math.prod(sizes)

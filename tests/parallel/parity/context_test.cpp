@@ -95,12 +95,13 @@ TEST(ContextParity, WindowsReachOverRanks) {
 
 TEST(ContextParity, BitForBitToo) {
   for (MeshShape mesh : {MeshShape{.cp = 2}, {.dp = 2, .cp = 4}, {.pp = 2, .tp = 2, .cp = 2}})
-    for (DType dtype : {f32, bf16}) {
-      auto o = options(mesh, ContextForm::heads);
-      if (heads % (mesh.cp * mesh.tp) != 0) continue;
-      o.step.bitwise = true, o.step.row_parts = 8, o.step.tp_slices = 2, o.step.dtype = dtype;
-      EXPECT_EQ(difference(task(), o), "") << str(mesh) << " " << name(dtype);
-    }
+    for (ContextForm form : {ContextForm::heads, ContextForm::gather})
+      for (DType dtype : {f32, bf16}) {
+        auto o = options(mesh, form);
+        o.step.bitwise = true, o.step.row_parts = 8, o.step.tp_slices = 2, o.step.dtype = dtype;
+        EXPECT_EQ(difference(task(), o), "")
+            << str(mesh) << " form " << int(form) << " " << name(dtype);
+      }
 }
 
 TEST(ContextParity, RefusesAttentionToTheRowsOfARankAlone) {

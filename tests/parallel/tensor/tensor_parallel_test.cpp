@@ -103,7 +103,7 @@ TEST(TensorParallelTest, ValuesOnTheWays) {
     expect_bitwise(part, kept, "what is still held must not become the sum");
 
     Tensor wide = filled({4, 2 * tp.size()}, 3);
-    expect_bitwise(tp.join_columns(wide.narrow(1, 2 * tp.rank(), 2).contiguous()), wide);
+    expect_bitwise(join_columns(tp, wide.narrow(1, 2 * tp.rank(), 2).contiguous()), wide);
   });
 }
 

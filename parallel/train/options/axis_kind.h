@@ -1,0 +1,34 @@
+#pragma once
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "nn/batch.h"
+#include "optim/optimizer.h"
+#include "parallel/mesh.h"
+
+namespace triax::parallel {
+
+/// An axis that a program adds to meshes (StepOptions::add_axis): it gets a flag, `--NAME N`, and a
+/// place in the mesh, its texts, errors, ledger and plan. Layers that split something along an axis
+/// of features find its ranks by TensorParallel::on.
+struct AxisKind {
+  std::string name, help;
+  Cuts cuts = Cuts::samples;
+  /// What ZeRO does along an axis of samples or rows: it shards, or all ranks hold the same slices,
+  /// whose gradients are summed at the end of a step (hybrid sharding: Zhao et al., "PyTorch FSDP",
+  /// 2023, section 3.2.2).
+  enum class Zeros { shard, replicate } zeros = Zeros::shard;
+  /// With rows: what a rank has of a batch, and what its layers find in Batch::rows.
+  std::function<nn::Batch(const nn::Batch& batch, int ranks, int rank)> share = {};
+  std::function<std::unique_ptr<nn::RowRanks>(Communicator& ranks)> rows = {};
+  /// With weights, whose ranks train by themselves: makes the optimizer that calls `inner` and
+  /// brings the weights of `slots` together.
+  using Around = std::function<std::unique_ptr<optim::Optimizer>(
+      std::unique_ptr<optim::Optimizer> inner, const std::vector<optim::Slot>& slots,
+      Communicator& ranks)>;
+  Around around = {};
+};
+
+}  // namespace triax::parallel
