@@ -17,16 +17,17 @@ namespace triax::hf {
 struct Part {
   std::string name;
   Shape shape;
-  /// Returns a view of these elements in the whole parameter, row-major in the same order; with
-  /// more dims where those are needed. None: the parameter as it is.
+  /// Returns a view of these elements in the parameter, row-major in the same order; with more dims
+  /// where those are needed. None: the parameter as it is.
   std::function<Tensor(const Tensor& ours)> view = {};
+  int64_t index = -1;  ///< 0 or more: the view sees this index of the parameter's dim 0 alone
 };
 
 /// A parameter here and the tensors there that it is made of, each element of one of them.
 struct Rule {
   std::string ours;
   Shape full;
-  std::vector<Part> parts;
+  std::vector<Part> parts;  ///< none: it is zero at first, and not exported
   /// The first part's other name, tied: either is there, or both and they are equal.
   std::string copy = {};
 };
@@ -50,11 +51,16 @@ struct FixedKey {
   const char* why;                   ///< what models here have instead
 };
 
+/// A class of transformers and its model_type.
+struct Class {
+  std::string name, type;
+};
+
 /// The form of this program's model in Hugging Face's transformers.
 struct Architecture {
   std::string program;          ///< `minigpt`
-  std::string name;             ///< its class: `GPT2LMHeadModel`
-  std::string type;             ///< `gpt2`
+  std::string name;             ///< its class, or classes: `GPT2LMHeadModel`
+  ModelConfig::Types types;     ///< `gpt2`
   std::string prefix;           ///< that names of tensors may have or lack: `transformer.`
   parallel::Settings settings;  ///< the model's; all below read or write what they are bound to
   std::string base;             ///< that names of tensors lack in a model without head: `model.`
@@ -68,9 +74,17 @@ struct Architecture {
   std::function<Keys()> config;                  ///< the other keys
   std::function<std::vector<Rule>()> rules;
   std::vector<std::string> ignored = {};  ///< ends of names: tensors that are no weights
+  /// Returns the class that has the settings; none: there is one. Throws Error 78 if none has.
+  std::function<Class()> fitting = {};
+  int64_t* experts = nullptr;  ///< their number, each of which has tensors of its own
   /// Opens a model that is one file, of another format; none: only directories are imported.
   std::function<Source(const std::string& path, const Files&)> open_file = {};
 };
+
+/// Returns the class of the model that its settings are set to.
+inline Class class_of(const Architecture& a) {
+  return a.fitting ? a.fitting() : Class{a.name, a.types[0]};
+}
 
 struct ImportOptions {
   std::string from, out;
@@ -98,7 +112,7 @@ void import_model(const Architecture& a, const ImportOptions& o, const Files& fi
 /// files of the tokenizer: those of `o.tokenizer`, or beside the checkpoint, or else of the one in
 /// it. config.json names the ends of text of the config.json beside those files, or else of the
 /// tokenizer. Throws Error 66 if `o.tokenizer` has none, 78 for the average of a run that kept
-/// none.
+/// none, and for a model that transformers does not have.
 void export_model(const Architecture& a, const ExportOptions& o, const Files& files = disk());
 
 /// Returns the verbs `import` and `export` of a program.

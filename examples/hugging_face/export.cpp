@@ -36,8 +36,8 @@ void check_tensors(const Architecture& a, const parallel::Checkpoint& checkpoint
   }
 }
 
-/// Reads a parameter.
-using Read = std::function<Tensor(const Rule&)>;
+/// Reads what a part's view sees of a parameter.
+using Read = std::function<Tensor(const Rule&, const Part&)>;
 
 /// Returns all tensors of the other model, each of which is read when it is written.
 std::vector<nn::NamedTensor> tensors_of(const std::vector<Rule>& rules, const Read& read,
@@ -46,7 +46,7 @@ std::vector<nn::NamedTensor> tensors_of(const std::vector<Rule>& rules, const Re
   for (const Rule& rule : rules)
     for (const Part& part : rule.parts) {
       auto fill = [&](const Tensor& theirs) {
-        Tensor ours = read(rule);
+        Tensor ours = read(rule, part);
         Tensor place = part.view ? part.view(ours) : ours;
         copy_(theirs.view(place.shape()), place);
         progress.add(theirs.bytes());
@@ -150,7 +150,7 @@ Keys ends_of_text(const std::string& from, const std::string& directory, int64_t
 
 std::string config_text(const Architecture& a, const Keys& ends) {
   std::string text = fmt::format("{{\n  \"architectures\": [{}],\n  \"model_type\": {}",
-                                 nn::quoted(a.name), nn::quoted(a.type));
+                                 nn::quoted(class_of(a).name), nn::quoted(class_of(a).type));
   auto add = [&](std::string_view key, std::string_view value) {
     text += fmt::format(",\n  {}: {}", nn::quoted(key), value);
   };
@@ -177,22 +177,24 @@ void export_model(const Architecture& a, const ExportOptions& o, const Files& fi
   auto rules = a.rules();
   check_tensors(a, checkpoint, rules);
   int64_t parameters = 0;
-  for (const Rule& rule : rules) parameters += rule.full.numel();
+  for (const Rule& rule : rules) parameters += rule.parts.empty() ? 0 : rule.full.numel();
 
   NewDirectory to(o.to, files);
   Progress progress("exported", uint64_t(parameters) * sizeof(float));
-  auto read = [&](const Rule& rule) {
-    return parallel::stored_weight(checkpoint, rule.ours, {.full = rule.full}, o.weights);
+  auto read = [&](const Rule& rule, const Part& part) {
+    parallel::Part stored{.full = rule.full};
+    if (part.index >= 0) stored.dim = 0, stored.begin = part.index, stored.length = 1;
+    return parallel::stored_weight(checkpoint, rule.ours, stored, o.weights);
   };
   nn::write_tensors(to.work() + "/model.safetensors", tensors_of(rules, read, progress),
                     {{"format", "pt"}}, files);
-  give_tokenizer(o, a.type, checkpoint, to.work(), files);
+  give_tokenizer(o, class_of(a).type, checkpoint, to.work(), files);
   std::string from = files_beside(checkpoint, o);
   files.write(to.work() + "/config.json",
               config_text(a, ends_of_text(from, to.work(), *a.sizes.back().second)));
   to.publish();
   fmt::print("exported {} parameters of {} to {}, as a {} in f32\n", parameters, checkpoint.path(),
-             o.to, a.name);
+             o.to, class_of(a).name);
 }
 
 }  // namespace triax::hf

@@ -110,10 +110,12 @@ std::vector<parallel::Piece> pieces_of(const Rules& rules, const Weights& weight
   std::vector<parallel::Piece> all;
   for (const Rule& rule : rules) {
     auto fill = [&](const Tensor& ours) {
+      if (rule.parts.empty()) fill_(ours, 0);
       for (const Part& part : rule.parts) {
         Tensor theirs = weights.at(part.name).read().to(f32);
         check_finite(weights.at(part.name), part.name, theirs);
-        Tensor place = part.view ? part.view(ours) : ours;
+        Tensor seen = part.index < 0 ? ours : ours.narrow(0, part.index, 1);
+        Tensor place = part.view ? part.view(seen) : seen;
         copy_(place, theirs.view(place.shape()));
         progress.add(uint64_t(theirs.numel()) * sizeof(float));
       }
@@ -146,7 +148,7 @@ Source open_source(const Architecture& a, const std::string& from, const Files& 
               "import: {}: no such directory, or it is empty; expected config.json and "
               "model.safetensors",
               from);
-  ModelConfig config(from + "/config.json", a.type, files);
+  ModelConfig config(from + "/config.json", a.types, files);
   return {config, open_weights(from, a.prefix, files)};
 }
 
@@ -187,12 +189,15 @@ void import_model(const Architecture& a, const ImportOptions& o, const Files& fi
   Source source = open_source(a, o.from, files);
   read_config(a, source.config);
   check_layers(a, source.weights.size(), o.from);
+  check_input(!a.experts || uint64_t(*a.experts) <= source.weights.size(), Exit::data,
+              "{}: more experts than tensors; expected no more than {}", o.from,
+              source.weights.size());
   crop_positions(a, source.weights, o.context);
   Rules rules = a.rules();
   take_other_names(a, source.weights, rules);
   check_tensors(a, source.weights, rules, o.from);
   int64_t parameters = 0;
-  for (const Rule& rule : rules) parameters += rule.full.numel();
+  for (const Rule& rule : rules) parameters += rule.parts.empty() ? 0 : rule.full.numel();
 
   NewDirectory out(o.out, files);
   Progress progress("imported", uint64_t(parameters) * sizeof(float));
@@ -201,7 +206,7 @@ void import_model(const Architecture& a, const ImportOptions& o, const Files& fi
       .save(0, pieces_of(rules, source.weights, progress), state_of(a, o.from));
   auto copied = text::keep_tokenizer_files(o.from, out.work(), files);
   out.publish();
-  fmt::print("imported {} parameters of a {} to {}/step-0\n", parameters, a.name, o.out);
+  fmt::print("imported {} parameters of a {} to {}/step-0\n", parameters, class_of(a).name, o.out);
   if (!copied.empty())
     fmt::print("tokenizer files in {}/{}: {}\n", o.out, text::tokenizer_folder, join(copied, ", "));
   fmt::print("train it further: {} train --init {} --data FILE\n", a.program, o.out);

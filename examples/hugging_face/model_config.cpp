@@ -16,15 +16,16 @@ constexpr int deepest = 32;
 ModelConfig::ModelConfig(std::string path, nn::JsonReader json)
     : path_(std::move(path)), json_(std::move(json)) {}
 
-ModelConfig::ModelConfig(const std::string& path, const std::string& type, const Files& files)
-    : ModelConfig(files.read(path, largest_file), path, type) {}
+ModelConfig::ModelConfig(const std::string& path, const Types& types, const Files& files)
+    : ModelConfig(files.read(path, largest_file), path, types) {}
 
-ModelConfig::ModelConfig(const std::string& text, const std::string& path, const std::string& type)
+ModelConfig::ModelConfig(const std::string& text, const std::string& path, const Types& types)
     : ModelConfig(path, nn::JsonReader(text, path, "the file", deepest)) {
   std::string found = json_.at("model_type").text();
   std::string program = found == "gpt2" ? "minigpt" : found == "llama" ? "llama" : "";
-  check_input(found == type, Exit::data, "{}: model_type is `{}`; expected `{}` for this program{}",
-              path_, printable(found), type,
+  check_input(std::ranges::count(types, found) > 0, Exit::data,
+              "{}: model_type is `{}`; expected `{}` for this program{}", path_, printable(found),
+              join(types, "` or `"),
               program.empty() ? "" : fmt::format("\n  Use the program `{}`.", program));
   expect("quantization_config", {"null"}, "weights here are not quantized");
 }
@@ -42,6 +43,14 @@ int64_t ModelConfig::size(const char* key, std::optional<int64_t> otherwise) con
 
 double ModelConfig::real(const char* key, std::optional<double> otherwise) const {
   return otherwise && !has(key) ? *otherwise : json_.at(key).real();
+}
+
+std::vector<int64_t> ModelConfig::numbers(const char* key) const {
+  std::vector<int64_t> all;
+  if (has(key))
+    for (auto& one : json_.at(key).elements(65536))
+      all.push_back(int64_t(one.number(largest_size)));
+  return all;
 }
 
 void ModelConfig::expect(const char* key, const std::vector<std::string>& allowed,

@@ -12,12 +12,14 @@ namespace triax::hf {
 /// file, the key, its value, and what was expected.
 class ModelConfig {
  public:
-  /// Throws Error 66 if there is no such file, 65 if its model_type is not `type` or its weights
-  /// are quantized.
-  ModelConfig(const std::string& path, const std::string& type, const Files& files = disk());
+  /// The values of model_type that a program knows.
+  using Types = std::vector<std::string>;
+  /// Throws Error 66 if there is no such file, 65 if its model_type is none of `types` or its
+  /// weights are quantized.
+  ModelConfig(const std::string& path, const Types& types, const Files& files = disk());
 
   /// Takes the text of such a file.
-  ModelConfig(const std::string& text, const std::string& path, const std::string& type);
+  ModelConfig(const std::string& text, const std::string& path, const Types& types);
 
   const std::string& path() const { return path_; }
   /// Returns a whole number, 1 or more; if absent or null, `otherwise`, or an error without that.
@@ -25,6 +27,8 @@ class ModelConfig {
   /// Returns a number; if it is absent or null, `otherwise`, or an error without that.
   double real(const char* key, std::optional<double> otherwise = {}) const;
   std::string text(const char* key) const { return json_.at(key).text(); }
+  /// Returns a list of whole numbers; if it is absent or null, an empty one.
+  std::vector<int64_t> numbers(const char* key) const;
   /// Throws unless the value, as JSON, is one of `allowed`, or absent, which means the first.
   /// `why`: what models here have instead.
   void expect(const char* key, const std::vector<std::string>& allowed,

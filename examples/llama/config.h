@@ -3,27 +3,37 @@
 #include "examples/text/sample.h"
 #include "examples/text/text_data.h"
 
-/// Returns the flags of rotary positions.
-inline triax::parallel::Settings rope_settings(decltype(LlamaConfig::rope)& rope) {
+/// Returns the flags of attention.
+inline triax::parallel::Settings attention_settings(LlamaConfig& c) {
+  using QkNorm = LlamaConfig::QkNorm;
   triax::parallel::SettingGroup group("Model");
-  return group.add("rope-theta", "X", "base of the rotary angles", &rope.base, {.range = {1}})
+  return group
+      .add("head-dim|kv-channels", "N", "features of a head; 0: width / heads", &c.head_dim,
+           {.range = {0, 1 << 24}})
+      .add("qkv-bias|add-qkv-bias|attention-bias", "", "biases of queries, keys and values",
+           &c.qkv_bias)
+      .add("qk-norm|qk-layernorm", "off|head|all",
+           "RMS norm of queries and keys: of each head (Qwen3), or of all heads together (OLMoE)",
+           triax::parallel::choice(
+               c.qk_norm, {{"off", QkNorm::off}, {"head", QkNorm::head}, {"all", QkNorm::all}}))
+      .add("rope-theta", "X", "base of the rotary angles", &c.rope.base, {.range = {1}})
       .add("rope-factor", "X", "rotary frequencies are divided by it, to extend the context",
-           &rope.scale, {.range = {1}})
+           &c.rope.scale, {.range = {1}})
       .add("rope-original-context", "N",
            "context that is extended by dividing low frequencies alone, as in Llama 3.1; 0: all",
-           &rope.original_context, {.range = {0, 1 << 24}})
+           &c.rope.original_context, {.range = {0, 1 << 24}})
       .add("rope-low-turns", "X",
            "low_freq_factor of Llama 3's rope scaling: slower frequencies are divided by "
            "rope-factor",
-           &rope.low_turns, {.range = {0}})
-      .add("rope-high-turns", "X", "high_freq_factor: faster frequencies stay", &rope.high_turns,
+           &c.rope.low_turns, {.range = {0}})
+      .add("rope-high-turns", "X", "high_freq_factor: faster frequencies stay", &c.rope.high_turns,
            {.range = {0}});
 }
 
-/// Returns the flags of mixtures of experts.
+/// Returns the flags of mixtures of experts that make up the model.
 inline triax::parallel::Settings expert_settings(LlamaConfig& c) {
   using Router = triax::parallel::RouterOptions;
-  triax::parallel::SettingGroup group("Experts");
+  triax::parallel::SettingGroup group("Model");
   triax::parallel::SettingTraits size{.range = {0, 1 << 24}};
   return group
       .add("experts|num-experts|num-local-experts|n-routed-experts", "N",
@@ -35,8 +45,25 @@ inline triax::parallel::Settings expert_settings(LlamaConfig& c) {
            "features of an expert; 0: those of the MLP", &c.expert_hidden, size)
       .add("shared-experts|n-shared-experts", "N", "experts that every token goes to",
            &c.shared_experts, size)
+      .add("shared-gate", "", "a sigmoid weighs what those give, as in Qwen2-MoE", &c.shared_gate)
       .add("dense-layers|first-k-dense-replace", "N",
            "blocks at the beginning that have one MLP all the same", &c.dense_layers, size)
+      .add("router-score|moe-router-score-function", "softmax|sigmoid", "scores of the experts",
+           choice(c.router.score,
+                  {{"softmax", Router::Score::softmax}, {"sigmoid", Router::Score::sigmoid}}))
+      .add("router-weights", "normalized|plain",
+           "weights of a token's experts: made to add up to 1, or their scores",
+           choice(c.router.weights,
+                  {{"normalized", Router::Weights::normalized}, {"plain", Router::Weights::plain}}))
+      .add("router-scale|routed-scaling-factor", "X", "multiplies those weights",
+           &c.router.weight_scale, {.range = {1e-6, 1e6}});
+}
+
+/// Returns the flags of how mixtures of experts are trained.
+inline triax::parallel::Settings balance_settings(LlamaConfig& c) {
+  using Router = triax::parallel::RouterOptions;
+  triax::parallel::SettingGroup group("Experts");
+  return group
       .add("balance|moe-aux-loss-coeff|router-aux-loss-coef", "X",
            "factor of the load-balancing loss", &c.router.balance, {.range = {0}})
       .add("balance-over|moe-router-load-balancing-type", "sequence|step|micro-batch",
@@ -52,16 +79,7 @@ inline triax::parallel::Settings expert_settings(LlamaConfig& c) {
            {.range = {0}})
       .add("capacity|moe-expert-capacity-factor|capacity-factor", "X",
            "in training an expert takes at most X times its even share of a sequence; 0: all",
-           &c.router.capacity, {.range = {0}})
-      .add("router-score|moe-router-score-function", "softmax|sigmoid", "scores of the experts",
-           choice(c.router.score,
-                  {{"softmax", Router::Score::softmax}, {"sigmoid", Router::Score::sigmoid}}))
-      .add("router-weights", "normalized|plain",
-           "weights of a token's experts: made to add up to 1, or their scores",
-           choice(c.router.weights,
-                  {{"normalized", Router::Weights::normalized}, {"plain", Router::Weights::plain}}))
-      .add("router-scale|routed-scaling-factor", "X", "multiplies those weights",
-           &c.router.weight_scale, {.range = {1e-6, 1e6}});
+           &c.router.capacity, {.range = {0}});
 }
 
 /// Returns the flags of a Llama.
@@ -84,12 +102,13 @@ inline triax::parallel::Settings settings(LlamaConfig& c) {
                .range = size.range,
                .on_resume = triax::parallel::OnResume::say,  // the data would differ
            })
-      .add(rope_settings(c.rope))
+      .add(attention_settings(c))
       .add("tie-embeddings", "", "the head is the token table", &c.tied)
       .add("norm-eps", "X", "epsilon of RMS norms", &c.norm_eps, {.range = {1e-12, 1}})
       .add("vocab|vocab-size", "N", "rows of the embedding table", &c.vocab,
            {.range = {0, size.range.max}, .shown = "the tokenizer's", .derived = true})
-      .add(expert_settings(c));
+      .add(expert_settings(c))
+      .add(balance_settings(c));
 }
 
 /// Returns how to build a Llama. Throws Error 78 for heads that do not fit.

@@ -1,5 +1,8 @@
 #include "examples/llama/hugging_face.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "core/check.h"
 
 using namespace triax;
@@ -9,10 +12,64 @@ namespace {
 using hf::Rule;
 using hf::same;
 
+/// A class of transformers, by what its models have.
+struct Kind {
+  const char *name, *type;
+  LlamaConfig::QkNorm qk_norm;
+  bool qkv_bias;
+  /// The mixture: with Mixtral's names and weights that add up to 1; of experts as large as an MLP;
+  /// of another size; and with shared ones beside them.
+  enum Experts { none, mixtral, plain, sized, shared } experts;
+  double theta, eps;  ///< where config.json has none
+};
+constexpr auto off = LlamaConfig::QkNorm::off;
+constexpr Kind kinds[] = {
+    {"LlamaForCausalLM", "llama", off, false, Kind::none, 1e4, 1e-6},
+    {"MixtralForCausalLM", "mixtral", off, false, Kind::mixtral, 1e6, 1e-5},
+    {"OlmoeForCausalLM", "olmoe", LlamaConfig::QkNorm::all, false, Kind::plain, 1e4, 1e-5},
+    {"Qwen2MoeForCausalLM", "qwen2_moe", off, true, Kind::shared, 1e4, 1e-6},
+    {"Qwen3MoeForCausalLM", "qwen3_moe", LlamaConfig::QkNorm::head, false, Kind::sized, 1e4, 1e-6}};
+
+/// Returns the first setting whose value no model of this class has; empty: none.
+std::string misfit(const Kind& k, const LlamaConfig& m) {
+  const parallel::RouterOptions& r = m.router;
+  if ((r.experts > 0) != (k.experts != Kind::none)) return "experts";
+  if (m.qk_norm != k.qk_norm) return "qk-norm";
+  if (m.qkv_bias != k.qkv_bias) return "qkv-bias";
+  if (k.experts == Kind::none) return "";
+  if ((m.shared_experts > 0) != (k.experts == Kind::shared)) return "shared-experts";
+  if (m.shared_gate != (k.experts == Kind::shared)) return "shared-gate";
+  if (m.dense_layers > 0 && k.experts < Kind::sized) return "dense-layers";
+  if (r.score != parallel::RouterOptions::Score::softmax) return "router-score";
+  if (r.weights == parallel::RouterOptions::Weights::plain && k.experts == Kind::mixtral)
+    return "router-weights";
+  if (r.weight_scale != 1) return "router-scale";
+  return r.bias_rate > 0 ? "balance-bias" : "";
+}
+
+/// Returns the class whose models have these settings. Throws Error 78 if there is none.
+const Kind& kind_of(const LlamaConfig& m) {
+  std::string others;
+  for (const Kind& k : kinds) {
+    std::string wrong = misfit(k, m);
+    if (wrong.empty()) return k;
+    others += fmt::format("\n  {}: not with this {}", k.name, wrong);
+  }
+  fail(Exit::config, "no class of transformers has this model; expected the settings of one:{}",
+       others);
+}
+
+/// Returns the first n numbers, from 0.
+std::vector<int64_t> first(int64_t n) {
+  std::vector<int64_t> all(static_cast<size_t>(n));
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
 /// Reads `rope_theta` and `rope_scaling` of older files; newer ones have all in `rope_parameters`.
-nn::RotaryOptions read_rope(const hf::ModelConfig& c) {
+nn::RotaryOptions read_rope(const hf::ModelConfig& c, double theta) {
   auto newer = c.object("rope_parameters"), scaling = newer ? newer : c.object("rope_scaling");
-  nn::RotaryOptions rope{.base = c.real("rope_theta", 10000)};
+  nn::RotaryOptions rope{.base = c.real("rope_theta", theta)};
   if (newer) rope.base = newer->real("rope_theta", rope.base);
   c.expect("partial_rotary_factor", {"null", "1.0", "1"}, "whole heads are turned here");
   if (!scaling) return rope;
@@ -29,17 +86,63 @@ nn::RotaryOptions read_rope(const hf::ModelConfig& c) {
   return rope;
 }
 
+void read_experts(const Kind& k, const hf::ModelConfig& c, LlamaConfig& m) {
+  using Weights = parallel::RouterOptions::Weights;
+  m.router.experts = c.size(c.has("num_local_experts") ? "num_local_experts" : "num_experts");
+  m.router.top_k = c.size("num_experts_per_tok");
+  bool normalized = k.experts == Kind::mixtral || c.flag("norm_topk_prob", false);
+  m.router.weights = normalized ? Weights::normalized : Weights::plain;
+  if (k.experts < Kind::sized) return;
+  m.expert_hidden = c.size("moe_intermediate_size");
+  auto dense = c.numbers("mlp_only_layers");
+  m.dense_layers = std::ssize(dense);
+  check_input(dense == first(m.dense_layers), Exit::data,
+              "{}: mlp_only_layers is [{}]; expected the first ones, [0, 1, ..]", c.path(),
+              join(dense, ", "));
+  if (k.experts < Kind::shared) return;
+  int64_t shared = c.size("shared_expert_intermediate_size");
+  m.shared_experts = shared / m.expert_hidden, m.shared_gate = true;
+  check_input(shared % m.expert_hidden == 0, Exit::data,
+              "{}: shared_expert_intermediate_size is {}; expected a multiple of {}", c.path(),
+              shared, m.expert_hidden);
+}
+
 void read(const hf::ModelConfig& c, LlamaConfig& m) {
+  const Kind& k = *std::ranges::find(kinds, c.text("model_type"), &Kind::type);
+  const char* window = k.experts == Kind::mixtral ? "sliding_window" : "use_sliding_window";
+  c.expect(window, {"null", "false"}, "queries see all keys here");
+  c.expect("qkv_bias", {k.qkv_bias ? "true" : "false"}, "models of this type have so here");
+  c.expect("decoder_sparse_step", {"1"}, "blocks without experts are the first ones here");
+  c.expect("router_jitter_noise", {"0.0"}, "there is no jitter here");
+  c.expect("clip_qkv", {"null"}, "nothing is clipped here");
+  m.hidden = c.size("intermediate_size");
   m.kv_heads = c.size("num_key_value_heads", m.heads);
-  m.rope = read_rope(c);
-  m.norm_eps = c.real("rms_norm_eps", 1e-6);
+  m.head_dim = c.size("head_dim", 0);
+  if (m.head_dim * m.heads == m.width) m.head_dim = 0;
+  m.rope = read_rope(c, k.theta);
+  m.norm_eps = c.real("rms_norm_eps", k.eps);
   m.tied = c.flag("tie_word_embeddings", false);
+  m.qk_norm = k.qk_norm, m.qkv_bias = k.qkv_bias;
+  if (k.experts != Kind::none) read_experts(k, c, m);
   check_heads(m);
-  c.expect("head_dim", {"null", std::to_string(m.width / m.heads)},
-           "heads fill hidden_size evenly here");
+}
+
+void add_expert_keys(const Kind& k, const LlamaConfig& m, hf::Keys& keys) {
+  auto add = [&](const char* key, int64_t n) { keys.emplace_back(key, std::to_string(n)); };
+  const int64_t hidden = hidden_of_expert(m);
+  bool normalized = m.router.weights == parallel::RouterOptions::Weights::normalized;
+  add(k.experts == Kind::mixtral ? "num_local_experts" : "num_experts", m.router.experts);
+  add("num_experts_per_tok", m.router.top_k);
+  if (k.experts != Kind::mixtral)
+    keys.emplace_back("norm_topk_prob", normalized ? "true" : "false");
+  if (k.experts < Kind::sized) return;
+  add("moe_intermediate_size", hidden);
+  keys.emplace_back("mlp_only_layers", fmt::format("[{}]", join(first(m.dense_layers), ", ")));
+  if (k.experts == Kind::shared) add("shared_expert_intermediate_size", m.shared_experts * hidden);
 }
 
 hf::Keys config(const LlamaConfig& m) {
+  const Kind& k = kind_of(m);
   auto real = parallel::toml_real;
   const nn::RotaryOptions& r = m.rope;
   std::string scaling = "null";
@@ -50,50 +153,103 @@ hf::Keys config(const LlamaConfig& m) {
         real(r.scale), r.original_context, real(r.low_turns), real(r.high_turns));
   else if (r.scale != 1)
     scaling = fmt::format(R"({{"rope_type": "linear", "factor": {}}})", real(r.scale));
-  return {{"num_key_value_heads", std::to_string(m.kv_heads)},
-          {"head_dim", std::to_string(m.width / m.heads)},
-          {"rope_theta", real(r.base)},
-          {"rope_scaling", scaling},
-          {"rms_norm_eps", real(m.norm_eps)},
-          {"tie_word_embeddings", m.tied ? "true" : "false"}};
+  bool one_size = k.experts == Kind::mixtral || k.experts == Kind::plain;
+  hf::Keys keys{{"intermediate_size", std::to_string(one_size ? hidden_of_expert(m) : m.hidden)},
+                {"num_key_value_heads", std::to_string(m.kv_heads)},
+                {"head_dim", std::to_string(head_dim_of(m))},
+                {"rope_theta", real(r.base)},
+                {"rope_scaling", scaling},
+                {"rms_norm_eps", real(m.norm_eps)},
+                {"tie_word_embeddings", m.tied ? "true" : "false"}};
+  if (k.experts != Kind::none) add_expert_keys(k, m, keys);
+  return keys;
 }
 
-/// Returns the rules of a block. Projections are joint: features [key-value head][its queries, key,
-/// value][head_dim], and gate and up in turn. Rotary turns halves of a head in both.
-std::vector<Rule> block(const LlamaConfig& m, int64_t layer) {
-  std::string ours = fmt::format("block{}.", layer),
-              theirs = fmt::format("model.layers.{}.", layer);
-  const int64_t w = m.width, d = w / m.heads, group = m.heads / m.kv_heads;
-  auto heads = [=](int64_t first, int64_t count) {
-    return [=, kv = m.kv_heads](const Tensor& x) {
-      return x.view({kv, group + 2, d, w}).narrow(1, first, count);
-    };
+using Rules = std::vector<Rule>;
+
+/// Adds the rules of attention. Projections are joint: features [key-value head][its queries, key,
+/// value][head_dim]. Rotary turns halves of a head in both.
+void add_attention(Rules& all, const LlamaConfig& m, const std::string& ours,
+                   const std::string& theirs) {
+  const int64_t d = head_dim_of(m), group = m.heads / m.kv_heads;
+  auto part = [&](const std::string& name, int64_t first, int64_t count, Shape shape) {
+    shape[0] = m.kv_heads * count * d;
+    return hf::Part{theirs + name, shape, [=, kv = m.kv_heads](const Tensor& x) {
+                      return x.view({kv, group + 2, d, -1}).narrow(1, first, count);
+                    }};
   };
-  auto turn = [=, hidden = m.hidden](int64_t which) {
-    return [=](const Tensor& x) { return x.view({hidden, 2, w}).narrow(1, which, 1); };
+  auto add_joint = [&](const std::string& kind, const Shape& full) {
+    all.push_back({ours + "qkv." + kind,
+                   full,
+                   {part("q_proj." + kind, 0, group, full), part("k_proj." + kind, group, 1, full),
+                    part("v_proj." + kind, group + 1, 1, full)}});
   };
-  std::string attention = theirs + "self_attn.", mlp = theirs + "mlp.";
-  return {same(ours + "norm1.gamma", theirs + "input_layernorm.weight", {w}),
-          {ours + "qkv.weight",
-           {(m.heads + 2 * m.kv_heads) * d, w},
-           {{attention + "q_proj.weight", {m.heads * d, w}, heads(0, group)},
-            {attention + "k_proj.weight", {m.kv_heads * d, w}, heads(group, 1)},
-            {attention + "v_proj.weight", {m.kv_heads * d, w}, heads(group + 1, 1)}}},
-          same(ours + "out.weight", theirs + "self_attn.o_proj.weight", {w, w}),
-          same(ours + "norm2.gamma", theirs + "post_attention_layernorm.weight", {w}),
-          {ours + "gate_up.weight",
-           {2 * m.hidden, w},
-           {{mlp + "gate_proj.weight", {m.hidden, w}, turn(0)},
-            {mlp + "up_proj.weight", {m.hidden, w}, turn(1)}}},
-          same(ours + "down.weight", theirs + "mlp.down_proj.weight", {w, m.hidden})};
+  const int64_t features = (m.heads + 2 * m.kv_heads) * d;
+  add_joint("weight", {features, m.width});
+  if (m.qkv_bias) add_joint("bias", {features});
+  all.push_back(same(ours + "out.weight", theirs + "o_proj.weight", {m.width, m.heads * d}));
+  if (m.qk_norm == off) return;
+  for (auto& [norm, heads] : {std::pair("q_norm.", m.heads), {"k_norm.", m.kv_heads}})
+    all.push_back(same(ours + norm + "gamma", theirs + norm + "weight",
+                       {m.qk_norm == LlamaConfig::QkNorm::all ? heads * d : d}));
 }
 
-std::vector<Rule> rules(const LlamaConfig& m) {
+/// Adds the parts of an MLP, whose features are gate 0, up 0, gate 1, up 1, ..; `names`: of gate,
+/// up and down; `index`: of an expert.
+void add_parts(Rule& in, Rule& out, const std::vector<std::string>& names, int64_t index = -1) {
+  const int64_t w = in.full[-1], h = out.full[-1];
+  for (int64_t i : {0, 1})
+    in.parts.push_back({names[size_t(i)],
+                        {h, w},
+                        [=](const Tensor& x) {
+                          return x.view({h, 2, w}).narrow(1, i, 1);
+                        },
+                        index});
+  out.parts.push_back({names[2], {w, h}, {}, index});
+}
+
+void add_mlp(Rules& all, const std::string& ours, const std::string& theirs, int64_t w, int64_t h) {
+  Rule in{ours + "gate_up.weight", {2 * h, w}, {}}, out{ours + "down.weight", {w, h}, {}};
+  add_parts(in, out,
+            {theirs + "gate_proj.weight", theirs + "up_proj.weight", theirs + "down_proj.weight"});
+  all.insert(all.end(), {in, out});
+}
+
+void add_mixture(Rules& all, const Kind& k, const LlamaConfig& m, const std::string& ours,
+                 const std::string& theirs) {
+  const int64_t n = m.router.experts, w = m.width, h = hidden_of_expert(m);
+  Rule in{ours + "gate_up", {n, 2 * h, w}, {}}, out{ours + "down", {n, w, h}, {}};
+  for (int64_t i = 0; i < n; ++i) {
+    std::string e = fmt::format("{}experts.{}.", theirs, i);
+    if (k.experts == Kind::mixtral)
+      add_parts(in, out, {e + "w1.weight", e + "w3.weight", e + "w2.weight"}, i);
+    else
+      add_parts(in, out, {e + "gate_proj.weight", e + "up_proj.weight", e + "down_proj.weight"}, i);
+  }
+  all.insert(all.end(), {same(ours + "router.weight", theirs + "gate.weight", {n, w}),
+                         {ours + "router.load", {n}, {}},
+                         in,
+                         out});
+  if (k.experts != Kind::shared) return;
+  add_mlp(all, ours + "shared_", theirs + "shared_expert.", w, m.shared_experts * h);
+  all.push_back(same(ours + "shared_gate.weight", theirs + "shared_expert_gate.weight", {1, w}));
+}
+
+Rules rules(const LlamaConfig& m) {
   check_heads(m);
+  const Kind& k = kind_of(m);
   const Shape table{m.vocab, m.width};
-  std::vector<Rule> all{same("tokens.table", "model.embed_tokens.weight", table)};
-  for (int64_t i = 0; i < m.layers; ++i)
-    for (Rule& rule : block(m, i)) all.push_back(std::move(rule));
+  Rules all{same("tokens.table", "model.embed_tokens.weight", table)};
+  for (int64_t i = 0; i < m.layers; ++i) {
+    std::string ours = fmt::format("block{}.", i), theirs = fmt::format("model.layers.{}.", i);
+    all.push_back(same(ours + "norm1.gamma", theirs + "input_layernorm.weight", {m.width}));
+    add_attention(all, m, ours, theirs + "self_attn.");
+    all.push_back(
+        same(ours + "norm2.gamma", theirs + "post_attention_layernorm.weight", {m.width}));
+    std::string mlp = theirs + (k.experts == Kind::mixtral ? "block_sparse_moe." : "mlp.");
+    if (has_experts(m, i)) add_mixture(all, k, m, ours + "experts.", mlp);
+    else add_mlp(all, ours, mlp, m.width, m.hidden);
+  }
   all.push_back(same("norm.gamma", "model.norm.weight", {m.width}));
   if (m.tied) all[0].copy = "lm_head.weight";
   else all.push_back(same("head.table", "lm_head.weight", table));
@@ -103,9 +259,11 @@ std::vector<Rule> rules(const LlamaConfig& m) {
 }  // namespace
 
 hf::Architecture llama_of_hugging_face(LlamaConfig& c, const parallel::Settings& settings) {
+  std::vector<std::string> names, types;
+  for (const Kind& k : kinds) names.emplace_back(k.name), types.emplace_back(k.type);
   return {.program = "llama",
-          .name = "LlamaForCausalLM",
-          .type = "llama",
+          .name = join(names, " or "),
+          .types = types,
           .prefix = "",
           .settings = settings,
           .base = "model.",
@@ -115,15 +273,18 @@ hf::Architecture llama_of_hugging_face(LlamaConfig& c, const parallel::Settings&
           .sizes = {{"num_hidden_layers", &c.layers},
                     {"hidden_size", &c.width},
                     {"num_attention_heads", &c.heads},
-                    {"intermediate_size", &c.hidden},
                     {"max_position_embeddings", &c.context},
                     {"vocab_size", &c.vocab}},
           .fixed = {{"hidden_act", {"\"silu\""}, "the MLP is SwiGLU here"},
-                    {"attention_bias", {"false"}, "there are no biases here"},
+                    {"attention_bias", {"false"}, "the way out has no bias here"},
                     {"mlp_bias", {"false"}, "there are no biases here"},
                     {"attention_dropout", {"0.0", "0"}, "there is no dropout here"}},
           .read = [&c](const hf::ModelConfig& json) { read(json, c); },
           .config = [&c] { return config(c); },
           .rules = [&c] { return rules(c); },
-          .ignored = {".rotary_emb.inv_freq"}};
+          .ignored = {".rotary_emb.inv_freq"},
+          .fitting = [&c]() -> hf::Class {
+            return {kind_of(c).name, kind_of(c).type};
+          },
+          .experts = &c.router.experts};
 }

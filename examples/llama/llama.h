@@ -12,16 +12,24 @@
 
 struct LlamaConfig {
   int64_t layers = 4, width = 128, heads = 8, kv_heads = 4, hidden = 344, context = 64;
-  int64_t vocab = 0;  ///< 0: as many as the tokenizer has
+  int64_t vocab = 0;     ///< 0: as many as the tokenizer has
+  int64_t head_dim = 0;  ///< 0: width / heads
+  bool qkv_bias = false;
+  /// The RMS norm of queries and keys before rotary: of each head, or of all heads together.
+  enum class QkNorm { off, head, all } qk_norm = QkNorm::off;
   triax::nn::RotaryOptions rope = {};
   double norm_eps = 1e-5;
   bool tied = false;                                       ///< the head is the token table
   triax::parallel::RouterOptions router = {.experts = 0};  ///< 0 experts: each block has one MLP
   int64_t expert_hidden = 0;                               ///< features of an expert; 0: `hidden`
   int64_t shared_experts = 0;
+  bool shared_gate = false;  ///< a sigmoid weighs what they give
   int64_t dense_layers = 0;  ///< blocks at the beginning that have one MLP all the same
 };
 
+inline int64_t head_dim_of(const LlamaConfig& c) {
+  return c.head_dim > 0 ? c.head_dim : c.width / c.heads;
+}
 inline bool has_experts(const LlamaConfig& c, int64_t block) {
   return c.router.experts > 0 && block >= c.dense_layers;
 }
@@ -29,14 +37,15 @@ inline int64_t hidden_of_expert(const LlamaConfig& c) {
   return c.expert_hidden > 0 ? c.expert_hidden : c.hidden;
 }
 
-/// Throws Error 78 unless the heads, all of one even size, fill the width in whole groups, and for
-/// rotary options that fit nothing.
+/// Throws Error 78 unless the heads, all of one even size, fill the width where they have no size
+/// of their own, and form whole groups; and for rotary options that fit nothing.
 inline void check_heads(const LlamaConfig& c) {
+  bool even = c.head_dim > 0 ? c.head_dim % 2 == 0 : c.width % (2 * c.heads) == 0;
   triax::check_input(
-      c.width % (2 * c.heads) == 0 && c.heads % c.kv_heads == 0, triax::Exit::config,
-      "heads={} with width={}, kv-heads={}\n  Expected width to be a multiple of 2 x "
-      "heads (rotary turns pairs of features), and heads one of kv-heads.",
-      c.heads, c.width, c.kv_heads);
+      even && c.heads % c.kv_heads == 0, triax::Exit::config,
+      "heads={} with width={}, kv-heads={}, head-dim={}\n  Expected width to be a multiple of 2 x "
+      "heads (rotary turns pairs of features) or an even head-dim, and heads one of kv-heads.",
+      c.heads, c.width, c.kv_heads, c.head_dim);
   triax::check_input(c.rope.low_turns < c.rope.high_turns, triax::Exit::config,
                      "rope-low-turns={} with rope-high-turns={}\n  Expected the first to be less.",
                      c.rope.low_turns, c.rope.high_turns);
@@ -55,15 +64,17 @@ class LlamaAttention : public triax::nn::Module {
 
  public:
   LlamaAttention(const LlamaConfig& c, const triax::parallel::TensorParallel& tp)
-      : head_dim_(c.width / c.heads),
+      : head_dim_(head_dim_of(c)),
         group_(c.heads / c.kv_heads),
         kv_heads_(c.kv_heads / tp.size()),
         rotary_(c.context, head_dim_, c.rope),
         norm1_(child<RmsNorm>("norm1", c.width, tp, c.norm_eps)),
         // features [key-value head][its queries, key, value][head_dim]
         qkv_(child<ColumnLinear>("qkv", c.width, (c.heads + 2 * c.kv_heads) * head_dim_, tp,
-                                 Linear{.bias = false, .unit = (group_ + 2) * head_dim_})),
-        out_(child<RowLinear>("out", c.width, c.width, tp,
+                                 Linear{.bias = c.qkv_bias, .unit = (group_ + 2) * head_dim_})),
+        q_norm_(head_norm("q_norm", c.heads, c, tp)),
+        k_norm_(head_norm("k_norm", c.kv_heads, c, tp)),
+        out_(child<RowLinear>("out", c.heads * head_dim_, c.width, tp,
                               Linear{residual_std(c), false, group_ * head_dim_})),
         norm2_(child<RmsNorm>("norm2", c.width, tp, c.norm_eps)) {}
 
@@ -73,8 +84,13 @@ class LlamaAttention : public triax::nn::Module {
   }
 
   Tensor attend(const Tensor& x, const triax::nn::Batch& batch) const {
-    auto heads =
-        split(view(qkv_(norm1_(x)), {-1, kv_heads_, group_ + 2, head_dim_}), 2, {group_ + 1, 1});
+    Tensor qkv = view(qkv_(norm1_(x)), {-1, kv_heads_, group_ + 2, head_dim_});
+    if (q_norm_) {
+      auto parts = split(qkv, 2, {group_, 1, 1});
+      Tensor q = rotary_((*q_norm_)(parts[0]), batch), k = rotary_((*k_norm_)(parts[1]), batch);
+      return out_.onto(x, triax::nn::attend(*this, batch, {q, k, parts[2]}));
+    }
+    auto heads = split(qkv, 2, {group_ + 1, 1});
     auto turned = split(rotary_(heads[0], batch), 2, {group_, 1});  // queries and key
     return out_.onto(x, triax::nn::attend(*this, batch, {turned[0], turned[1], heads[1]}));
   }
@@ -82,10 +98,20 @@ class LlamaAttention : public triax::nn::Module {
   const RmsNorm& norm2() const { return norm2_; }
 
  private:
+  using HeadNorm = triax::parallel::HeadNorm;
+  HeadNorm* head_norm(const char* name, int64_t heads, const LlamaConfig& c,
+                      const triax::parallel::TensorParallel& tp) {
+    if (c.qk_norm == LlamaConfig::QkNorm::off) return nullptr;
+    bool all = c.qk_norm == LlamaConfig::QkNorm::all;
+    return &child<HeadNorm>(name, (all ? heads : 1) * head_dim_,
+                            all ? heads / c.kv_heads * head_dim_ : 0, tp, c.norm_eps);
+  }
+
   int64_t head_dim_, group_, kv_heads_;  // kv_heads_: of this rank
   triax::nn::RotaryEmbedding rotary_;
   RmsNorm& norm1_;
   ColumnLinear& qkv_;
+  HeadNorm *q_norm_, *k_norm_;  // null: none
   RowLinear& out_;
   RmsNorm& norm2_;
 };
@@ -121,6 +147,7 @@ class LlamaMixtureBlock : public LlamaAttention {
             triax::parallel::MixtureOptions{.router = c.router,
                                             .hidden = hidden_of_expert(c),
                                             .shared = c.shared_experts,
+                                            .shared_gate = c.shared_gate,
                                             .out_std = residual_std(c)},
             tp)) {}
 

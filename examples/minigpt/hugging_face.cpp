@@ -78,7 +78,7 @@ hf::Architecture gpt2(Config& c) {
   return {
       .program = "minigpt",
       .name = "GPT2LMHeadModel",
-      .type = "gpt2",
+      .types = {"gpt2"},
       .prefix = "transformer.",
       .settings = only(settings(c), {"layers", "heads", "width", "context", "dropout", "vocab"}),
       .base = "",

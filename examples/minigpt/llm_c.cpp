@@ -93,7 +93,7 @@ hf::Source open_llm_c(const std::string& path, const Files& files) {
       add(fmt::format("h.{}.{}", i, kind), shape, shape[0], shape.rank() == 2);
   add("ln_f.weight", {w}, w);
   add("ln_f.bias", {w}, w);
-  return {hf::ModelConfig(config_of(h), path, "gpt2"), std::move(all)};
+  return {hf::ModelConfig(config_of(h), path, {"gpt2"}), std::move(all)};
 }
 
 }  // namespace triax::minigpt

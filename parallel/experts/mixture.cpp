@@ -54,7 +54,12 @@ Mixture::Mixture(int64_t width, const MixtureOptions& o, const TensorParallel& t
                                             SplitLinearOptions{o.std, false, 2})),
       shared_out_(o.shared == 0 ? nullptr
                                 : &child<RowLinear>("shared_down", o.shared * o.hidden, width, tp,
-                                                    SplitLinearOptions{o.out_std, false})) {
+                                                    SplitLinearOptions{o.out_std, false})),
+      shared_gate_(o.shared_gate ? &child<nn::Linear>("shared_gate", width, 1,
+                                                      nn::LinearOptions{o.std, false, tp.whole()})
+                                 : nullptr) {
+  check_input(!o.shared_gate || o.shared > 0, Exit::config,
+              "shared-gate of shared-experts={}; expected 1 or more shared experts", o.shared);
   check_input(!tp.sliced(), Exit::config,
               "bitwise with tp-slices and a mixture of experts, whose rows are sent before they "
               "are summed\n  Take --tp 1 without --tp-slices.");
@@ -66,7 +71,8 @@ Tensor Mixture::operator()(const Tensor& x, const nn::Batch& batch) const {
   // the scores before: entered, they would count once for each rank.
   Router::Chosen chosen = router_.choose(tp_.enter(scored.scores), batch);
   Tensor y = tp_.leave(routed(tp_.enter(x), chosen, batch));
-  if (shared_in_) y = shared_out_->onto(y, gated((*shared_in_)(x)));
+  if (shared_gate_) y = y + (*shared_out_)(gated((*shared_in_)(x))) * sigmoid((*shared_gate_)(x));
+  else if (shared_in_) y = shared_out_->onto(y, gated((*shared_in_)(x)));
   return router_.with_losses(y, scored, chosen.experts, batch);
 }
 

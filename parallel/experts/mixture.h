@@ -7,10 +7,11 @@ namespace triax::parallel {
 
 struct MixtureOptions {
   RouterOptions router = {};
-  int64_t hidden = 0;     ///< features of each expert
-  int64_t shared = 0;     ///< experts that every row goes to beside those, as one MLP
-  double std = 0.02;      ///< of initial weights
-  double out_std = 0.02;  ///< of those of the way out
+  int64_t hidden = 0;        ///< features of each expert
+  int64_t shared = 0;        ///< experts that every row goes to beside those, as one MLP
+  bool shared_gate = false;  ///< each row weighs what that gives by a sigmoid (Qwen2-MoE)
+  double std = 0.02;         ///< of initial weights
+  double out_std = 0.02;     ///< of those of the way out
 };
 
 /// Returns swiglu of features gate 0, up 0, gate 1, up 1, ... of h [rows, 2 n].
@@ -22,7 +23,7 @@ triax::Tensor gated(const Tensor& h);
 /// back. The features of each expert are split over the ranks of tp.
 class Mixture : public nn::Module {
  public:
-  /// Throws Error 78 for experts that ep does not divide.
+  /// Throws Error 78 for experts that ep does not divide, and for a gate of no shared experts.
   Mixture(int64_t width, const MixtureOptions& options, const TensorParallel& tp);
   /// Maps x as outside [rows, width] to the same. All ranks of ep call it alike.
   Tensor operator()(const Tensor& x, const nn::Batch& batch) const;
@@ -37,6 +38,7 @@ class Mixture : public nn::Module {
   nn::Parameter &gate_up_, &down_;
   ColumnLinear* shared_in_;
   RowLinear* shared_out_;
+  nn::Linear* shared_gate_;
 };
 
 }  // namespace triax::parallel
