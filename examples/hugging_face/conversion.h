@@ -58,9 +58,11 @@ struct Class {
 
 /// The form of this program's model in Hugging Face's transformers.
 struct Architecture {
-  std::string program;          ///< `minigpt`
-  std::string name;             ///< its class, or classes: `GPT2LMHeadModel`
-  ModelConfig::Types types;     ///< `gpt2`
+  std::string program;       ///< `minigpt`
+  std::string name;          ///< its class, or classes: `GPT2LMHeadModel`
+  ModelConfig::Types types;  ///< `gpt2`
+  /// Returns the class that has the settings. Throws Error 78 if none has.
+  std::function<Class()> fitting;
   std::string prefix;           ///< that names of tensors may have or lack: `transformer.`
   parallel::Settings settings;  ///< the model's; all below read or write what they are bound to
   std::string base;             ///< that names of tensors lack in a model without head: `model.`
@@ -74,17 +76,10 @@ struct Architecture {
   std::function<Keys()> config;                  ///< the other keys
   std::function<std::vector<Rule>()> rules;
   std::vector<std::string> ignored = {};  ///< ends of names: tensors that are no weights
-  /// Returns the class that has the settings; none: there is one. Throws Error 78 if none has.
-  std::function<Class()> fitting = {};
-  int64_t* experts = nullptr;  ///< their number, each of which has tensors of its own
+  int64_t* experts = nullptr;             ///< their number, each of which has tensors of its own
   /// Opens a model that is one file, of another format; none: only directories are imported.
   std::function<Source(const std::string& path, const Files&)> open_file = {};
 };
-
-/// Returns the class of the model that its settings are set to.
-inline Class class_of(const Architecture& a) {
-  return a.fitting ? a.fitting() : Class{a.name, a.types[0]};
-}
 
 struct ImportOptions {
   std::string from, out;

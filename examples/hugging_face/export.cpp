@@ -150,7 +150,7 @@ Keys ends_of_text(const std::string& from, const std::string& directory, int64_t
 
 std::string config_text(const Architecture& a, const Keys& ends) {
   std::string text = fmt::format("{{\n  \"architectures\": [{}],\n  \"model_type\": {}",
-                                 nn::quoted(class_of(a).name), nn::quoted(class_of(a).type));
+                                 nn::quoted(a.fitting().name), nn::quoted(a.fitting().type));
   auto add = [&](std::string_view key, std::string_view value) {
     text += fmt::format(",\n  {}: {}", nn::quoted(key), value);
   };
@@ -188,13 +188,13 @@ void export_model(const Architecture& a, const ExportOptions& o, const Files& fi
   };
   nn::write_tensors(to.work() + "/model.safetensors", tensors_of(rules, read, progress),
                     {{"format", "pt"}}, files);
-  give_tokenizer(o, class_of(a).type, checkpoint, to.work(), files);
+  give_tokenizer(o, a.fitting().type, checkpoint, to.work(), files);
   std::string from = files_beside(checkpoint, o);
   files.write(to.work() + "/config.json",
               config_text(a, ends_of_text(from, to.work(), *a.sizes.back().second)));
   to.publish();
   fmt::print("exported {} parameters of {} to {}, as a {} in f32\n", parameters, checkpoint.path(),
-             o.to, class_of(a).name);
+             o.to, a.fitting().name);
 }
 
 }  // namespace triax::hf

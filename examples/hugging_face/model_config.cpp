@@ -45,14 +45,6 @@ double ModelConfig::real(const char* key, std::optional<double> otherwise) const
   return otherwise && !has(key) ? *otherwise : json_.at(key).real();
 }
 
-std::vector<int64_t> ModelConfig::numbers(const char* key) const {
-  std::vector<int64_t> all;
-  if (has(key))
-    for (auto& one : json_.at(key).elements(65536))
-      all.push_back(int64_t(one.number(largest_size)));
-  return all;
-}
-
 void ModelConfig::expect(const char* key, const std::vector<std::string>& allowed,
                          const std::string& why) const {
   if (!json_.has(key)) return;

@@ -27,8 +27,8 @@ class ModelConfig {
   /// Returns a number; if it is absent or null, `otherwise`, or an error without that.
   double real(const char* key, std::optional<double> otherwise = {}) const;
   std::string text(const char* key) const { return json_.at(key).text(); }
-  /// Returns a list of whole numbers; if it is absent or null, an empty one.
-  std::vector<int64_t> numbers(const char* key) const;
+  /// Returns a value as JSON, without spaces; null if it is absent.
+  std::string literal(const char* key) const { return has(key) ? json_.at(key).literal() : "null"; }
   /// Throws unless the value, as JSON, is one of `allowed`, or absent, which means the first.
   /// `why`: what models here have instead.
   void expect(const char* key, const std::vector<std::string>& allowed,

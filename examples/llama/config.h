@@ -10,8 +10,7 @@ inline triax::parallel::Settings attention_settings(LlamaConfig& c) {
   return group
       .add("head-dim|kv-channels", "N", "features of a head; 0: width / heads", &c.head_dim,
            {.range = {0, 1 << 24}})
-      .add("qkv-bias|add-qkv-bias|attention-bias", "", "biases of queries, keys and values",
-           &c.qkv_bias)
+      .add("qkv-bias|add-qkv-bias", "", "biases of queries, keys and values", &c.qkv_bias)
       .add("qk-norm|qk-layernorm", "off|head|all",
            "RMS norm of queries and keys: of each head (Qwen3), or of all heads together (OLMoE)",
            triax::parallel::choice(

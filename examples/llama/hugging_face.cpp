@@ -1,7 +1,6 @@
 #include "examples/llama/hugging_face.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/check.h"
 
@@ -11,6 +10,7 @@ namespace {
 
 using hf::Rule;
 using hf::same;
+using Router = parallel::RouterOptions;
 
 /// A class of transformers, by what its models have.
 struct Kind {
@@ -32,7 +32,7 @@ constexpr Kind kinds[] = {
 
 /// Returns the first setting whose value no model of this class has; empty: none.
 std::string misfit(const Kind& k, const LlamaConfig& m) {
-  const parallel::RouterOptions& r = m.router;
+  const Router& r = m.router;
   if ((r.experts > 0) != (k.experts != Kind::none)) return "experts";
   if (m.qk_norm != k.qk_norm) return "qk-norm";
   if (m.qkv_bias != k.qkv_bias) return "qkv-bias";
@@ -40,9 +40,8 @@ std::string misfit(const Kind& k, const LlamaConfig& m) {
   if ((m.shared_experts > 0) != (k.experts == Kind::shared)) return "shared-experts";
   if (m.shared_gate != (k.experts == Kind::shared)) return "shared-gate";
   if (m.dense_layers > 0 && k.experts < Kind::sized) return "dense-layers";
-  if (r.score != parallel::RouterOptions::Score::softmax) return "router-score";
-  if (r.weights == parallel::RouterOptions::Weights::plain && k.experts == Kind::mixtral)
-    return "router-weights";
+  if (r.score != Router::Score::softmax) return "router-score";
+  if (r.weights == Router::Weights::plain && k.experts == Kind::mixtral) return "router-weights";
   if (r.weight_scale != 1) return "router-scale";
   return r.bias_rate > 0 ? "balance-bias" : "";
 }
@@ -55,15 +54,14 @@ const Kind& kind_of(const LlamaConfig& m) {
     if (wrong.empty()) return k;
     others += fmt::format("\n  {}: not with this {}", k.name, wrong);
   }
-  fail(Exit::config, "no class of transformers has this model; expected the settings of one:{}",
-       others);
+  fail(Exit::config, "transformers has no such model; expected settings of a class:{}", others);
 }
 
-/// Returns the first n numbers, from 0.
-std::vector<int64_t> first(int64_t n) {
-  std::vector<int64_t> all(static_cast<size_t>(n));
-  std::iota(all.begin(), all.end(), 0);
-  return all;
+/// Returns the JSON of the numbers of the first n blocks.
+std::string first_blocks(int64_t n) {
+  std::string all;
+  for (int64_t i = 0; i < n; ++i) all += fmt::format("{}{}", i > 0 ? "," : "", i);
+  return "[" + all + "]";
 }
 
 /// Reads `rope_theta` and `rope_scaling` of older files; newer ones have all in `rope_parameters`.
@@ -86,32 +84,10 @@ nn::RotaryOptions read_rope(const hf::ModelConfig& c, double theta) {
   return rope;
 }
 
-void read_experts(const Kind& k, const hf::ModelConfig& c, LlamaConfig& m) {
-  using Weights = parallel::RouterOptions::Weights;
-  m.router.experts = c.size(c.has("num_local_experts") ? "num_local_experts" : "num_experts");
-  m.router.top_k = c.size("num_experts_per_tok");
-  bool normalized = k.experts == Kind::mixtral || c.flag("norm_topk_prob", false);
-  m.router.weights = normalized ? Weights::normalized : Weights::plain;
-  if (k.experts < Kind::sized) return;
-  m.expert_hidden = c.size("moe_intermediate_size");
-  auto dense = c.numbers("mlp_only_layers");
-  m.dense_layers = std::ssize(dense);
-  check_input(dense == first(m.dense_layers), Exit::data,
-              "{}: mlp_only_layers is [{}]; expected the first ones, [0, 1, ..]", c.path(),
-              join(dense, ", "));
-  if (k.experts < Kind::shared) return;
-  int64_t shared = c.size("shared_expert_intermediate_size");
-  m.shared_experts = shared / m.expert_hidden, m.shared_gate = true;
-  check_input(shared % m.expert_hidden == 0, Exit::data,
-              "{}: shared_expert_intermediate_size is {}; expected a multiple of {}", c.path(),
-              shared, m.expert_hidden);
-}
-
 void read(const hf::ModelConfig& c, LlamaConfig& m) {
   const Kind& k = *std::ranges::find(kinds, c.text("model_type"), &Kind::type);
   const char* window = k.experts == Kind::mixtral ? "sliding_window" : "use_sliding_window";
   c.expect(window, {"null", "false"}, "queries see all keys here");
-  c.expect("qkv_bias", {k.qkv_bias ? "true" : "false"}, "models of this type have so here");
   c.expect("decoder_sparse_step", {"1"}, "blocks without experts are the first ones here");
   c.expect("router_jitter_noise", {"0.0"}, "there is no jitter here");
   c.expect("clip_qkv", {"null"}, "nothing is clipped here");
@@ -123,22 +99,21 @@ void read(const hf::ModelConfig& c, LlamaConfig& m) {
   m.norm_eps = c.real("rms_norm_eps", k.eps);
   m.tied = c.flag("tie_word_embeddings", false);
   m.qk_norm = k.qk_norm, m.qkv_bias = k.qkv_bias;
-  if (k.experts != Kind::none) read_experts(k, c, m);
   check_heads(m);
-}
-
-void add_expert_keys(const Kind& k, const LlamaConfig& m, hf::Keys& keys) {
-  auto add = [&](const char* key, int64_t n) { keys.emplace_back(key, std::to_string(n)); };
-  const int64_t hidden = hidden_of_expert(m);
-  bool normalized = m.router.weights == parallel::RouterOptions::Weights::normalized;
-  add(k.experts == Kind::mixtral ? "num_local_experts" : "num_experts", m.router.experts);
-  add("num_experts_per_tok", m.router.top_k);
-  if (k.experts != Kind::mixtral)
-    keys.emplace_back("norm_topk_prob", normalized ? "true" : "false");
+  if (k.experts == Kind::none) return;
+  m.router.experts = c.size(c.has("num_local_experts") ? "num_local_experts" : "num_experts");
+  m.router.top_k = c.size("num_experts_per_tok");
+  bool normalized = k.experts == Kind::mixtral || c.flag("norm_topk_prob", false);
+  m.router.weights = normalized ? Router::Weights::normalized : Router::Weights::plain;
   if (k.experts < Kind::sized) return;
-  add("moe_intermediate_size", hidden);
-  keys.emplace_back("mlp_only_layers", fmt::format("[{}]", join(first(m.dense_layers), ", ")));
-  if (k.experts == Kind::shared) add("shared_expert_intermediate_size", m.shared_experts * hidden);
+  m.expert_hidden = c.size("moe_intermediate_size");
+  std::string dense = c.literal("mlp_only_layers");
+  m.dense_layers = dense.starts_with("[0") ? std::ranges::count(dense, ',') + 1 : 0;
+  c.expect("mlp_only_layers", {first_blocks(m.dense_layers), "null"},
+           "they are the first ones here");
+  if (k.experts < Kind::shared) return;
+  int64_t shared = c.size("shared_expert_intermediate_size") / m.expert_hidden;
+  m.shared_experts = std::max<int64_t>(shared, 1), m.shared_gate = true;  // shapes tell the rest
 }
 
 hf::Keys config(const LlamaConfig& m) {
@@ -161,7 +136,17 @@ hf::Keys config(const LlamaConfig& m) {
                 {"rope_scaling", scaling},
                 {"rms_norm_eps", real(m.norm_eps)},
                 {"tie_word_embeddings", m.tied ? "true" : "false"}};
-  if (k.experts != Kind::none) add_expert_keys(k, m, keys);
+  if (k.experts == Kind::none) return keys;
+  auto add = [&](const char* key, int64_t n) { keys.emplace_back(key, std::to_string(n)); };
+  bool normalized = m.router.weights == Router::Weights::normalized;
+  add(k.experts == Kind::mixtral ? "num_local_experts" : "num_experts", m.router.experts);
+  add("num_experts_per_tok", m.router.top_k);
+  keys.emplace_back("norm_topk_prob", normalized ? "true" : "false");
+  if (k.experts < Kind::sized) return keys;
+  add("moe_intermediate_size", hidden_of_expert(m));
+  keys.emplace_back("mlp_only_layers", first_blocks(m.dense_layers));
+  if (k.experts == Kind::shared)
+    add("shared_expert_intermediate_size", m.shared_experts * hidden_of_expert(m));
   return keys;
 }
 
@@ -194,24 +179,23 @@ void add_attention(Rules& all, const LlamaConfig& m, const std::string& ours,
                        {m.qk_norm == LlamaConfig::QkNorm::all ? heads * d : d}));
 }
 
-/// Adds the parts of an MLP, whose features are gate 0, up 0, gate 1, up 1, ..; `names`: of gate,
-/// up and down; `index`: of an expert.
-void add_parts(Rule& in, Rule& out, const std::vector<std::string>& names, int64_t index = -1) {
+constexpr const char *names[] = {"gate_proj", "up_proj", "down_proj"},
+                     *mixtral_names[] = {"w1", "w3", "w2"};
+
+/// Adds the parts of an MLP: features gate 0, up 0, gate 1, up 1, ..; `index`: of an expert.
+void add_parts(Rule& in, Rule& out, const std::string& theirs, const char* const (&n)[3],
+               int64_t index = -1) {
   const int64_t w = in.full[-1], h = out.full[-1];
-  for (int64_t i : {0, 1})
-    in.parts.push_back({names[size_t(i)],
-                        {h, w},
-                        [=](const Tensor& x) {
-                          return x.view({h, 2, w}).narrow(1, i, 1);
-                        },
-                        index});
-  out.parts.push_back({names[2], {w, h}, {}, index});
+  for (int64_t i : {0, 1}) {
+    auto turn = [=](const Tensor& x) { return x.view({h, 2, w}).narrow(1, i, 1); };
+    in.parts.push_back({theirs + n[i] + ".weight", {h, w}, turn, index});
+  }
+  out.parts.push_back({theirs + n[2] + ".weight", {w, h}, {}, index});
 }
 
 void add_mlp(Rules& all, const std::string& ours, const std::string& theirs, int64_t w, int64_t h) {
   Rule in{ours + "gate_up.weight", {2 * h, w}, {}}, out{ours + "down.weight", {w, h}, {}};
-  add_parts(in, out,
-            {theirs + "gate_proj.weight", theirs + "up_proj.weight", theirs + "down_proj.weight"});
+  add_parts(in, out, theirs, names);
   all.insert(all.end(), {in, out});
 }
 
@@ -219,17 +203,11 @@ void add_mixture(Rules& all, const Kind& k, const LlamaConfig& m, const std::str
                  const std::string& theirs) {
   const int64_t n = m.router.experts, w = m.width, h = hidden_of_expert(m);
   Rule in{ours + "gate_up", {n, 2 * h, w}, {}}, out{ours + "down", {n, w, h}, {}};
-  for (int64_t i = 0; i < n; ++i) {
-    std::string e = fmt::format("{}experts.{}.", theirs, i);
-    if (k.experts == Kind::mixtral)
-      add_parts(in, out, {e + "w1.weight", e + "w3.weight", e + "w2.weight"}, i);
-    else
-      add_parts(in, out, {e + "gate_proj.weight", e + "up_proj.weight", e + "down_proj.weight"}, i);
-  }
-  all.insert(all.end(), {same(ours + "router.weight", theirs + "gate.weight", {n, w}),
-                         {ours + "router.load", {n}, {}},
-                         in,
-                         out});
+  for (int64_t i = 0; i < n; ++i)
+    add_parts(in, out, fmt::format("{}experts.{}.", theirs, i),
+              k.experts == Kind::mixtral ? mixtral_names : names, i);
+  all.push_back(same(ours + "router.weight", theirs + "gate.weight", {n, w}));
+  all.insert(all.end(), {{ours + "router.load", {n}, {}}, in, out});
   if (k.experts != Kind::shared) return;
   add_mlp(all, ours + "shared_", theirs + "shared_expert.", w, m.shared_experts * h);
   all.push_back(same(ours + "shared_gate.weight", theirs + "shared_expert_gate.weight", {1, w}));
@@ -264,6 +242,9 @@ hf::Architecture llama_of_hugging_face(LlamaConfig& c, const parallel::Settings&
   return {.program = "llama",
           .name = join(names, " or "),
           .types = types,
+          .fitting = [&c]() -> hf::Class {
+            return {kind_of(c).name, kind_of(c).type};
+          },
           .prefix = "",
           .settings = settings,
           .base = "model.",
@@ -283,8 +264,5 @@ hf::Architecture llama_of_hugging_face(LlamaConfig& c, const parallel::Settings&
           .config = [&c] { return config(c); },
           .rules = [&c] { return rules(c); },
           .ignored = {".rotary_emb.inv_freq"},
-          .fitting = [&c]() -> hf::Class {
-            return {kind_of(c).name, kind_of(c).type};
-          },
           .experts = &c.router.experts};
 }

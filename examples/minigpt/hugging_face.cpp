@@ -79,6 +79,9 @@ hf::Architecture gpt2(Config& c) {
       .program = "minigpt",
       .name = "GPT2LMHeadModel",
       .types = {"gpt2"},
+      .fitting = []() -> hf::Class {
+        return {"GPT2LMHeadModel", "gpt2"};
+      },
       .prefix = "transformer.",
       .settings = only(settings(c), {"layers", "heads", "width", "context", "dropout", "vocab"}),
       .base = "",

@@ -17,7 +17,7 @@ import time
 
 from minigpt_program import Run, kill, metrics, some_text
 
-programs = {"gpt2": sys.argv[1], "llama": sys.argv[2], "llama3": sys.argv[2]}
+programs = {"gpt2": sys.argv[1]} | dict.fromkeys(["llama", "llama3", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe"], sys.argv[2])
 reference = pathlib.Path(__file__).resolve().parents[2] / "reference"
 fixture = pathlib.Path(__file__).resolve().parents[2] / "fixtures/bpe"
 kills = int(os.environ.get("TRIAX_KILLS", "6"))
@@ -272,6 +272,29 @@ def write_gpt2(folder, layers, width):
         shutil.copy(reference / "gpt2" / name, folder)
 
 
+def exports_what_transformers_has(path):
+    small = f"train {SMALL} --kv-heads 2 --hidden 24 --data {path}/text.txt --experts 4"
+    for number, (flags, parts) in enumerate({
+            "--router-score sigmoid": ["LlamaForCausalLM: not with this experts", "MixtralForCausalLM: not with this router-score"],
+            "--router-weights plain": ["MixtralForCausalLM: not with this router-weights"],
+            "--qk-norm all --router-scale 2": ["OlmoeForCausalLM: not with this router-scale"],
+            "--qk-norm head --shared-experts 1": ["Qwen3MoeForCausalLM: not with this shared-experts"],
+            "--qkv-bias --shared-experts 1": ["Qwen2MoeForCausalLM: not with this shared-gate"],
+            "--dense-layers 1": ["MixtralForCausalLM: not with this dense-layers"],
+            "--balance-bias 0.1": ["MixtralForCausalLM: not with this balance-bias"]}.items()):
+        run("llama", f"{small} {flags} --out {path}/other{number}")
+        said = run("llama", f"export --checkpoint {path}/other{number} --to {path}/x", 78)
+        assert "transformers has no such model" in said and all(part in said for part in parts), said
+    # An expert's size of its own is the only one of a Mixtral.
+    run("llama", f"{small} --expert-hidden 20 --balance 0.01 --out {path}/own-size")
+    run("llama", f"export --checkpoint {path}/own-size --to {path}/own-size-hf")
+    config = json.loads((path / "own-size-hf/config.json").read_text())
+    assert (config["model_type"], config["intermediate_size"]) == ("mixtral", 20), config
+    run("llama", f"import --from {path}/own-size-hf --out {path}/own-size-again")
+    said = run("llama", f"{small} --shared-gate --out {path}/x", 78)
+    assert "shared-gate of shared-experts=0; expected 1 or more" in said, said
+
+
 def leaves_alone_what_others_made(path):
     (path / "mine.unfinished").mkdir()
     (path / "mine.unfinished/notes").write_text("mine")
@@ -336,6 +359,7 @@ with tempfile.TemporaryDirectory() as folder:
         run(name, f"import --from {reference}/{name} --out {path}/{name}")
         trains_further_on_a_mesh(name, path)
     exports_master_weights(path)
+    exports_what_transformers_has(path)
     the_tokenizer_goes_along(path)
     the_lines_of_python_in_the_docs_make_tokens(path)
     a_tokenizer_is_written_as_it_was_read(path)

@@ -70,6 +70,17 @@ if program.name == "resnet":
 if program.name == "llama":
     equal += [f"--mesh 2x2x2 --zero 1 {llama3}", f"--mesh 1x2x2 --zero 3 --schedule interleaved {llama3}",
               f"--mesh 2x1x2 --zero 3 --sequence-parallel {llama3}"]
+    shapes = "--head-dim 6 --qkv-bias --qk-norm"
+    equal += [f"--mesh {mesh} {shapes} {norm} {more}" for mesh, norm, more in [
+        ("1x1x2", "head", ""), ("1x1x2", "all", ""), ("2x2x2", "head", "--zero 3 --sequence-parallel --micro-batch 2 --global-batch 8"),
+        ("1x2x2", "all", "--sequence-parallel --micro-batch 2 --recompute block"), ("1x1x2", "all", "--precision fp16"),
+        ("1x1x2", "head", "--precision bf16 --sequence-parallel"), ("2x1x1", "head", "--bitwise --micro-batch 3"),
+        ("1x2x1", "all", "--bitwise --micro-batch 2 --zero 1")]]
+    equal += ["--mesh 1x1x2x1x2 --sequence-parallel --experts 4 --shared-experts 2 --shared-gate --qkv-bias",
+              "--mesh 2x1x1 --bitwise --micro-batch 3 --experts 4 --shared-experts 1 --shared-gate --qk-norm head"]
+    refused["--head-dim 5"] = "heads=4 with width=16, kv-heads=2, head-dim=5"
+    refused["--mesh 1x1x2 --bitwise --tp-slices 2 --qk-norm head"] = "whole_always_summed"
+    refused["--mesh 1x1x2 --bitwise --tp-slices 2 --qk-norm all"] = "leave"
     equal += [f"--mesh {mesh} --zero {zero} --document-end . {more}" for mesh, zero, more in [  # ragged sequences
         ("2x2x1", 2, "--micro-batch 2"), ("2x2x2", 3, "--sequence-parallel --micro-batch 2 --global-batch 8"),
         ("1x2x2", 0, "--schedule zb-h1 --recompute block")]]
