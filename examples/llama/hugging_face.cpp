@@ -25,6 +25,8 @@ struct Kind {
 constexpr auto off = LlamaConfig::QkNorm::off;
 constexpr Kind kinds[] = {
     {"LlamaForCausalLM", "llama", off, false, Kind::none, 1e4, 1e-6},
+    {"Qwen2ForCausalLM", "qwen2", off, true, Kind::none, 1e4, 1e-6},
+    {"Qwen3ForCausalLM", "qwen3", LlamaConfig::QkNorm::head, false, Kind::none, 1e4, 1e-6},
     {"MixtralForCausalLM", "mixtral", off, false, Kind::mixtral, 1e6, 1e-5},
     {"OlmoeForCausalLM", "olmoe", LlamaConfig::QkNorm::all, false, Kind::plain, 1e4, 1e-5},
     {"Qwen2MoeForCausalLM", "qwen2_moe", off, true, Kind::shared, 1e4, 1e-6},
@@ -169,9 +171,8 @@ void add_attention(Rules& all, const LlamaConfig& m, const std::string& ours,
                    {part("q_proj." + kind, 0, group, full), part("k_proj." + kind, group, 1, full),
                     part("v_proj." + kind, group + 1, 1, full)}});
   };
-  const int64_t features = (m.heads + 2 * m.kv_heads) * d;
-  add_joint("weight", {features, m.width});
-  if (m.qkv_bias) add_joint("bias", {features});
+  add_joint("weight", {(m.heads + 2 * m.kv_heads) * d, m.width});
+  if (m.qkv_bias) add_joint("bias", {(m.heads + 2 * m.kv_heads) * d});
   all.push_back(same(ours + "out.weight", theirs + "o_proj.weight", {m.width, m.heads * d}));
   if (m.qk_norm == off) return;
   for (auto& [norm, heads] : {std::pair("q_norm.", m.heads), {"k_norm.", m.kv_heads}})

@@ -47,6 +47,10 @@ FAULTS = [
             "  scored.scores = tp_.enter(scored.scores);\n"
             "  Router::Chosen chosen = router_.choose(scored.scores, batch);\n")],
           [found(TP.replace(" --router-z 0.01", ""), ROUTED)]),
+    Fault("shared_gate_is_alike_on_other_rows", MIXTURE,
+          [("nn::LinearOptions{o.std, false, tp.whole()}", "nn::LinearOptions{o.std, false, tp.whole_never_summed()}")],
+          [found(TP + " --sequence-parallel --shared-experts 1 --shared-gate",
+                 r"step 1: gradient on replicas of block\d.experts.shared_gate.weight")]),
     Fault("balance_of_the_micro_batch", ROUTER,
           [("if (o_.over == RouterOptions::Over::sequence) return f;\n", "")],
           [found(DP, ROUTED, "--same-micro-batches")]),

@@ -3,7 +3,7 @@ one key-value head for each query head, and a table of positions."""
 
 from fault import Fault, Run, Unseen
 
-HEADS = "core/cpu/attention/attention.h"
+HEADS, NORM = "core/cpu/attention/attention.h", "parallel/tensor/norm.h"
 
 FAULTS = [
     # Right where a rank has one key-value head: with 2 of them on 2 ranks, wrong on one rank.
@@ -16,6 +16,17 @@ FAULTS = [
           [("head_dim_, c.rope),", "head_dim_, {.base = c.rope.base, .scale = 1. + tp.rank()}),")],
           [Run("--mesh 1x1x2", "step 1: activation of block0", program="llama"),
            Run("--mesh 1x1x2 --sequence-parallel", "step 1: activation of block0", program="llama")]),
+    Fault("gamma_of_heads_is_outside", NORM,
+          [("tp.whole_always_summed()", "tp.whole()")],
+          [Run("--mesh 1x1x2 --qk-norm head", r"step 1: gradient on replicas of block\d\.[qk]_norm\.gamma", program="llama")]),
+    Fault("norm_of_this_ranks_heads", NORM,
+          [("tp_.enter(tp_.leave(sum(row * row, {1}, Keep::yes)))", "sum(row * row, {1}, Keep::yes) * double(tp_.size())")],
+          [Run("--mesh 1x1x2 --qk-norm all", "step 1: activation of block0", program="llama")]),
+    Fault("squares_of_heads_not_summed_in_backward", NORM,
+          [("tp_.enter(tp_.leave(sum(row", "tp_.gather_rows(tp_.leave(sum(row")],
+          [Run("--mesh 1x1x2 --qk-norm all", r"step 1: gradient of block\d\.qkv\.weight", program="llama"),
+           Run("--mesh 1x1x2 --qk-norm all --sequence-parallel", r"step 1: gradient of block\d\.qkv\.weight",
+               program="llama")]),
 ]
 
 UNSEEN = [

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Write tests/reference/{gpt2,llama,llama3,mixtral,olmoe,qwen2_moe,qwen3_moe}: tiny random models as Hugging Face's
-transformers saves them, and what they compute. llama3 has tied embeddings and the rotary scaling of Llama 3.1.
+"""Write tests/reference/{gpt2,llama,llama3,qwen2,qwen3,mixtral,olmoe,qwen2_moe,qwen3_moe}: tiny random models as
+Hugging Face's transformers saves them, and what they compute. llama3 and qwen3 have tied embeddings, llama3 the rotary
+scaling of Llama 3.1, and qwen3_moe a block without experts.
 
-    python3 tests/reference/make_hugging_face.py [mixtures]      (needs torch, transformers and safetensors)
+    python3 tests/reference/make_hugging_face.py       (needs torch, transformers and safetensors)
 
 Each directory has config.json and the weights, Llama's in several files with an index, and reference.safetensors:
 ids [2, 12] and the logits [24, vocab] of them, computed in float64 and stored as float32; of llama3 also
@@ -12,14 +13,13 @@ reads them.
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM,
-                          OlmoeConfig, OlmoeForCausalLM, Qwen2MoeConfig, Qwen2MoeForCausalLM, Qwen3MoeConfig,
-                          Qwen3MoeForCausalLM)
+                          OlmoeConfig, OlmoeForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen2MoeConfig,
+                          Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM)
 
 HERE = Path(__file__).resolve().parent
 
@@ -32,7 +32,7 @@ def randomize(model) -> None:
 
 
 def logits_of(model, ids):
-    if hasattr(model, "set_experts_implementation"):
+    if hasattr(model.config, "num_experts_per_tok"):
         model.set_experts_implementation("eager")  # the others have no float64
     with torch.no_grad():
         return model.double()(ids).logits.flatten(0, 1).float().contiguous()
@@ -80,15 +80,12 @@ def main() -> None:
         tie_word_embeddings=True, bos_token_id=0, eos_token_id=0)) for parameters in (rope, linear)]
     write("llama3", models[0], {"logits_linear": models[1]})
 
-    mixtures()
-
-
-def mixtures() -> None:
-    torch.set_num_threads(1)
     torch.manual_seed(20265)
     shape = dict(num_hidden_layers=2, hidden_size=24, num_attention_heads=4, num_key_value_heads=2,
-                 max_position_embeddings=16, vocab_size=96, num_experts_per_tok=2, rope_theta=500.0, bos_token_id=0,
-                 eos_token_id=0, pad_token_id=0)
+                 max_position_embeddings=16, vocab_size=96, rope_theta=500.0, bos_token_id=0, eos_token_id=0,
+                 pad_token_id=0)
+    dense = dict(shape, intermediate_size=40)
+    shape["num_experts_per_tok"] = 2
     write("mixtral", MixtralForCausalLM(MixtralConfig(**shape, intermediate_size=16, num_local_experts=4)))
     write("olmoe", OlmoeForCausalLM(OlmoeConfig(**shape, intermediate_size=16, num_experts=4)))
     write("qwen2_moe", Qwen2MoeForCausalLM(Qwen2MoeConfig(
@@ -96,7 +93,9 @@ def mixtures() -> None:
     write("qwen3_moe", Qwen3MoeForCausalLM(Qwen3MoeConfig(
         **shape, head_dim=8, intermediate_size=40, moe_intermediate_size=12, num_experts=6, norm_topk_prob=True,
         mlp_only_layers=[0])))
+    write("qwen2", Qwen2ForCausalLM(Qwen2Config(**dense)))
+    write("qwen3", Qwen3ForCausalLM(Qwen3Config(**dense, head_dim=8, tie_word_embeddings=True)))
 
 
 if __name__ == "__main__":
-    mixtures() if sys.argv[1:] == ["mixtures"] else main()
+    main()

@@ -89,8 +89,9 @@ TEST_P(HuggingFace, ReadsSixteenBitsAndOneFileOrSeveral) {
 
 // What transformers loads: a tied weight under either of its names, and a base model's names.
 TEST_P(HuggingFace, TakesEitherNameOfATiedWeightAndThoseOfBaseModels) {
-  const bool gpt2 = GetParam() == std::string("gpt2"),
-             tied = gpt2 || GetParam() == std::string("llama3");
+  const bool gpt2 = GetParam() == std::string("gpt2"), tied = gpt2 ||
+                                                              GetParam() == std::string("llama3") ||
+                                                              GetParam() == std::string("qwen3");
   const std::string prefix = gpt2 ? "transformer." : "model.", head = "lm_head.weight",
                     table = prefix + (gpt2 ? "wte.weight" : "embed_tokens.weight");
   import_to(model, model.folder, directory / "run");
@@ -167,8 +168,8 @@ TEST_P(HuggingFace, AFailureAtAnyMomentLeavesNothingBehind) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, HuggingFace,
-                         ::testing::Values("gpt2", "llama", "llama3", "mixtral", "olmoe",
-                                           "qwen2_moe", "qwen3_moe"),
+                         ::testing::Values("gpt2", "llama", "llama3", "qwen2", "qwen3", "mixtral",
+                                           "olmoe", "qwen2_moe", "qwen3_moe"),
                          [](auto& test) { return std::string(test.param); });
 
 // As older files write it; and how an exported one does.
@@ -190,6 +191,25 @@ TEST(HuggingFaceLlama, ReadsLinearRotaryScaling) {
     for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], 1e-5) << run << i;
   }
   EXPECT_GT(std::abs(expected[1000] - expected_logits(model, "logits")[1000]), 1e-3);
+}
+
+// Of files that leave them out; exported, they are written.
+TEST(HuggingFaceLlama, MissingKeysHaveTheDefaultsOfTheirClass) {
+  for (auto [name, theta, eps] : {std::tuple("llama", "10000.0", "1e-06"),
+                                  {"mixtral", "1000000.0", "1e-05"},
+                                  {"olmoe", "10000.0", "1e-05"},
+                                  {"qwen3_moe", "10000.0", "1e-06"}}) {
+    HubModel model = llama_model(name);
+    HubCopy copy(model);
+    copy.replace("config.json", "\"rope_parameters\"", "\"rope_parts\"");
+    copy.replace("config.json", "\"rms_norm_eps\"", "\"norm_eps\"");
+    TemporaryDirectory directory;
+    import_to(model, copy.path(), directory / "run");
+    export_to(model, directory / "run", directory / "back");
+    std::string config = read_bytes(directory / "back/config.json");
+    EXPECT_TRUE(says(config, fmt::format("\"rope_theta\": {},", theta))) << config;
+    EXPECT_TRUE(says(config, fmt::format("\"rms_norm_eps\": {},", eps))) << config;
+  }
 }
 
 // One tensor at a time is in memory, and only while it is written.

@@ -17,7 +17,7 @@ import time
 
 from minigpt_program import Run, kill, metrics, some_text
 
-programs = {"gpt2": sys.argv[1]} | dict.fromkeys(["llama", "llama3", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe"], sys.argv[2])
+programs = {"gpt2": sys.argv[1]} | dict.fromkeys(["llama", "llama3", "qwen2", "qwen3", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe"], sys.argv[2])
 reference = pathlib.Path(__file__).resolve().parents[2] / "reference"
 fixture = pathlib.Path(__file__).resolve().parents[2] / "fixtures/bpe"
 kills = int(os.environ.get("TRIAX_KILLS", "6"))
@@ -43,15 +43,16 @@ def tensor(path, name):
 
 
 def samples_what_transformers_would(path):
-    file = reference / "gpt2/reference.safetensors"
-    ids, last = tensor(file, "ids")[:12], tensor(file, "logits")[11 * 96:12 * 96]
-    command = [programs["gpt2"], "sample", "--checkpoint", str(path / "gpt2"), "--prompt",
-               " ".join(map(str, ids)), "--tokens", "3", "--temperature", "0"]
-    texts = [subprocess.run(command + more.split(), capture_output=True, text=True, check=True).stdout
-             for more in ("", f"{THREADS} --pp 2 --tp 2")]
-    assert texts[0] == texts[1], texts
-    assert texts[0].split()[:13] == [str(i) for i in (*ids, last.index(max(last)))], texts[0]
-    assert len(texts[0].split()) == 15, texts[0]
+    for name in programs:
+        file = reference / name / "reference.safetensors"
+        ids, last = tensor(file, "ids")[:12], tensor(file, "logits")[11 * 96:12 * 96]
+        command = [programs[name], "sample", "--checkpoint", str(path / name), "--prompt",
+                   " ".join(map(str, ids)), "--tokens", "3", "--temperature", "0"]
+        texts = [subprocess.run(command + more.split(), capture_output=True, text=True, check=True).stdout
+                 for more in ("", f"{THREADS} --pp 2 --tp 2")]
+        assert texts[0] == texts[1], texts
+        assert texts[0].split()[:13] == [str(i) for i in (*ids, last.index(max(last)))], texts[0]
+        assert len(texts[0].split()) == 15, texts[0]
     said = run("gpt2", f"sample --checkpoint {path}/gpt2 --prompt a", 65)
     assert "`a`: the model came without a tokenizer; expected numbers of tokens, 0 to 95" in said, said
     said = run("gpt2", f"sample --checkpoint {path}/gpt2", 78)  # a line break
@@ -275,7 +276,7 @@ def write_gpt2(folder, layers, width):
 def exports_what_transformers_has(path):
     small = f"train {SMALL} --kv-heads 2 --hidden 24 --data {path}/text.txt --experts 4"
     for number, (flags, parts) in enumerate({
-            "--router-score sigmoid": ["LlamaForCausalLM: not with this experts", "MixtralForCausalLM: not with this router-score"],
+            "--router-score sigmoid": ["Qwen3ForCausalLM: not with this experts", "MixtralForCausalLM: not with this router-score"],
             "--router-weights plain": ["MixtralForCausalLM: not with this router-weights"],
             "--qk-norm all --router-scale 2": ["OlmoeForCausalLM: not with this router-scale"],
             "--qk-norm head --shared-experts 1": ["Qwen3MoeForCausalLM: not with this shared-experts"],
