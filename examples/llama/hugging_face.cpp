@@ -115,7 +115,7 @@ void read(const hf::ModelConfig& c, LlamaConfig& m) {
            "they are the first ones here");
   if (k.experts < Kind::shared) return;
   int64_t shared = c.size("shared_expert_intermediate_size") / m.expert_hidden;
-  m.shared_experts = std::max<int64_t>(shared, 1), m.shared_gate = true;  // shapes tell the rest
+  m.shared_experts = std::max<int64_t>(shared, 1), m.shared_gate = true;  // else shapes differ
 }
 
 hf::Keys config(const LlamaConfig& m) {
