@@ -53,11 +53,11 @@ struct Parameter {
   double lr = 1;                            ///< multiplies the learning rate
   std::optional<double> weight_decay = {};  ///< replaces the optimizer's, whatever `decay` says
   bool table = false;                       ///< rows of tokens or classes: Muon leaves it to AdamW
-  bool stacked = false;                     ///< dim 0 counts matrices, such as experts
-  bool tied = false;    ///< used by the first and the last layer: a pipeline holds it at both ends
-  bool frozen = false;  ///< never trained: no gradient, no optimizer state; not in the norm
-  uint64_t key = 0;     ///< random stream, set by Module::bind
-  Tensor value = {};    ///< a leaf of shape local()
+  bool tied = false;     ///< used by the first and the last layer: a pipeline holds it at both ends
+  bool frozen = false;   ///< never trained: no gradient, no optimizer state; not in the norm
+  bool stacked = false;  ///< dim 0 counts matrices, such as experts
+  uint64_t key = 0;      ///< random stream, set by Module::bind
+  Tensor value = {};     ///< a leaf of shape local()
 
   operator const Tensor&() const { return value; }
   /// Returns the shape of this rank's slice.

@@ -119,10 +119,10 @@ int& MeshShape::size_of(std::string_view axis) {
   return found->size;
 }
 
-int MeshShape::ranks_along(Cuts these) const {
+int MeshShape::ranks_along(Cuts these, Cuts but) const {
   int product = 1;
   for (auto& a : axes())
-    if (any(a.cuts, these)) product *= a.size;
+    if (any(a.cuts, these) && !any(a.cuts, but)) product *= a.size;
   return product;
 }
 
@@ -211,15 +211,9 @@ Mesh::Mesh(Communicator& world, MeshShape s) : world_(world), shape_(s) {
   cp_ = &over({"cp"});
   ep_ = &over({"ep"});
   AxisSet data = data_axes();
-  data_ = s.data() == s.replicas() ? dp_ : &over(data);
-  // All ranks ask here for what a stage may ask for alone: sums of what an axis of data cuts, and
-  // the ranks of each axis that a program has added.
-  for (const Axis& a : s.axes())
-    if (a.size > 1 && data.contains(a.name) && any(a.cuts, Cuts::experts | Cuts::features)) {
-      AxisSet rest = data;
-      rest.erase(a.name);
-      (void)over(rest);
-    }
+  AxisSet samples = s.along(Cuts::samples);
+  if (s.cp == 1) samples.insert("cp");  // costs nothing
+  data_ = data == samples ? dp_ : &over(data);
   for (const Axis& a : s.more) (void)over({a.name});
   auto end = [&](int stage) { return stage == 0 || stage == s.pp - 1; };
   ends_ = pp_->split(
@@ -249,16 +243,10 @@ Communicator& Mesh::over(const AxisSet& along) {
   return *group;
 }
 
-Communicator& Mesh::data_without(const AxisSet& cut) const {
+Communicator& Mesh::data_without(const AxisSet& cut) {
   AxisSet rest = data_axes();
   if (std::erase_if(rest, [&](auto& axis) { return cut.contains(axis); }) == 0) return *data_;
-  return *groups_.at(rest);
-}
-
-std::vector<const Communicator*> Mesh::groups() const {
-  std::vector<const Communicator*> all;
-  for (auto& [along, group] : groups_) all.push_back(group.get());
-  return all;
+  return over(rest);
 }
 
 std::string describe(const MeshShape& s) {

@@ -58,12 +58,12 @@ struct MeshShape {
   int size() const { return ranks_along(~Cuts{}); }
   /// Returns the size where each open axis, of size 0, has one rank.
   double least_size() const;
-  /// Returns the number of ranks along all axes that cut any of `these`.
-  int ranks_along(Cuts these) const;
+  /// Returns the number of ranks along all axes that cut any of `these`, and none of `but`.
+  int ranks_along(Cuts these, Cuts but = {}) const;
   /// Returns the number of ranks with other samples.
   int replicas() const { return ranks_along(Cuts::samples); }
   /// Returns the number of ranks that hold the same layers and slice, with other samples or rows.
-  int data() const { return ranks_along(Cuts::samples | Cuts::rows) / ranks_along(Cuts::weights); }
+  int data() const { return ranks_along(Cuts::samples | Cuts::rows, Cuts::weights); }
   /// Returns the number of ranks of each stage.
   int stage() const { return ranks_along(~Cuts::layers); }
   /// Returns the axes that cut any of `these`, and none of `but`.
@@ -112,12 +112,13 @@ class Mesh {
   /// Returns the ranks with the same layers and slice, and other samples or rows: gradients are
   /// summed over them.
   Communicator& data() const { return *data_; }
-  /// Returns those of data() that hold the same of what is cut along `cut` too, such as experts.
-  Communicator& data_without(const AxisSet& cut) const;
+  /// Returns those of data() that hold the same of what is cut along `cut` too, such as experts, as
+  /// over() does.
+  Communicator& data_without(const AxisSet& cut);
   /// Returns the axes of data().
   AxisSet data_axes() const { return shape_.along(Cuts::samples | Cuts::rows, Cuts::weights); }
   /// Returns every group that over() has made.
-  std::vector<const Communicator*> groups() const;
+  const std::map<AxisSet, std::unique_ptr<Communicator>>& groups() const { return groups_; }
   /// Returns the first and the last stage of one replica and slice, which share tied parameters: of
   /// size 1 for stages between them, and where there is one stage.
   Communicator& ends() const { return *ends_; }

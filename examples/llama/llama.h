@@ -51,9 +51,9 @@ inline void check_heads(const LlamaConfig& c) {
                      c.rope.low_turns, c.rope.high_turns);
 }
 
-/// Pre-norm block of Llama 2 and 3 (Touvron et al., 2023): x + attention(norm(x)), then x +
-/// swiglu(norm(x)), with grouped queries. Key-value heads and MLP features are split over the
-/// tensor-parallel ranks. x [rows, width].
+/// The first half of a pre-norm block of Llama 2 and 3 (Touvron et al., 2023): x +
+/// attention(norm(x)), with grouped queries; key-value heads are split over the tensor-parallel
+/// ranks. x [rows, width]. Blocks add x + f(norm2(x)).
 class LlamaAttention : public triax::nn::Module {
  protected:
   using Tensor = triax::Tensor;
@@ -116,7 +116,7 @@ class LlamaAttention : public triax::nn::Module {
   RmsNorm& norm2_;
 };
 
-/// A block with one MLP.
+/// A block whose f is swiglu, its features split over the tensor-parallel ranks.
 class LlamaBlock : public LlamaAttention {
  public:
   static constexpr bool independent = true;  ///< triax::nn::Layer
@@ -137,7 +137,7 @@ class LlamaBlock : public LlamaAttention {
   RowLinear& down_;
 };
 
-/// A block with a mixture of experts in the place of its MLP.
+/// A block whose f is a mixture of experts.
 class LlamaMixtureBlock : public LlamaAttention {
  public:
   LlamaMixtureBlock(const LlamaConfig& c, const triax::parallel::TensorParallel& tp)

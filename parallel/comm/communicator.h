@@ -51,9 +51,8 @@ class Communicator : Immovable {
   /// all have made it; rows sent that are not the rows expected are Error 76 on every rank.
   Work all_to_all(const Tensor& mine, const Tensor& all, const std::vector<int64_t>& to,
                   const std::vector<int64_t>& from, Place place = Place::here());
-  /// Exchanges rows likewise by a table that all ranks know alike, by all_gather, say: rows[s *
-  /// size
-  /// + r] go from rank s to rank r. Nothing is compared.
+  /// Exchanges rows by a table [sender][receiver] of their numbers, which all ranks know alike, by
+  /// all_gather, say. Nothing is compared.
   Work all_to_all(const Tensor& mine, const Tensor& all, const std::vector<int64_t>& rows,
                   Place place = Place::here());
   /// Sends x to another rank, or receives it. Operations between two ranks match in the order

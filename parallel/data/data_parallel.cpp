@@ -32,6 +32,7 @@ void DataParallel::build(nn::Module& model, std::vector<nn::Layers>& chunks) {
               "data parallel: gradients sent in {}{}; expected f32 or bf16, and f32 with bitwise",
               name(sent), options.bitwise ? " with bitwise" : "");
   model_.declared = model.parameters();
+  for (auto* p : model_.declared) (void)model_.over(*p);  // all ranks make all groups alike
   model.bind(options.seed);
   if (options.tune) options.tune(model);
   if (!model_.tp) check_same_model(model_);  // the trainer compares the model of a mesh

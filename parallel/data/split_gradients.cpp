@@ -82,7 +82,8 @@ void SplitGradients::check_replicas(const HeldModel::AxisRanks& axis, double los
   Tensor sums = zeros({count + 1, 2}, f64, axis.ranks->device());  // the last row: the loss
   fill_(sums.narrow(0, count, 1), loss);                           // both columns
   m_.each_gradient(&Bucket::my_grad, [&](size_t i, const Tensor& gradient) {
-    if (m_.declared[i]->shard.is(axis.name, nn::Along::alike))
+    auto& shard = m_.declared[i]->shard;
+    if (!shard.is(axis.name, nn::Along::slice) && !shard.is(axis.name, nn::Along::parts))
       squares(gradient, sums.narrow(0, int64_t(i), 1).view({2}));
   });
   auto [high, low] = extremes(*axis.ranks, sums);

@@ -81,7 +81,7 @@ Tensor Mixture::routed(const Tensor& all, const Router::Chosen& chosen,
   int64_t rows = all.size(0), k = o_.router.top_k, n = o_.router.experts;
   int64_t ranks = ranks_ ? ranks_->size() : 1, each = n / ranks, parts = batch.row_parts;
   // Groups [rank][part][expert of that rank], the dropped ones last.
-  Tensor group = chosen.experts;
+  Tensor group = chosen.taken;
   if (parts > 1 && group.device() != meta_device) {
     auto v = group.to_host<int32_t>();
     int64_t a_part = rows * k / batch.input.size(0) / parts;

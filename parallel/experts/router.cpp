@@ -27,12 +27,14 @@ void sum_over_rows(std::vector<double>& values, const nn::Batch& batch) {
   values = all.to_host<double>();
 }
 
-/// Returns the number of targets that count in each sample.
+/// Returns the number of targets that count in each sample: of classes, those not ignored.
 std::vector<double> targets(const nn::Batch& batch) {
   auto samples = size_t(batch.input.size(0));
   std::vector<double> counting(samples);
-  auto t = batch.target.to(cpu).to(i64).to_host<int64_t>();
-  for (size_t i = 0; i < t.size(); ++i) counting[i / (t.size() / samples)] += t[i] >= 0;
+  std::vector<int64_t> t(size_t(batch.target.numel()), batch.loss.ignore + 1);
+  if (is_index(batch.target.dtype())) t = batch.target.to(cpu).to(i64).to_host<int64_t>();
+  for (size_t i = 0; i < t.size(); ++i)
+    counting[i / (t.size() / samples)] += t[i] != batch.loss.ignore;
   sum_over_rows(counting, batch);
   return counting;
 }
@@ -76,12 +78,12 @@ Router::Chosen Router::choose(const Tensor& scores, const nn::Batch& batch) cons
   if (o_.weights == RouterOptions::Weights::normalized)
     weights = weights / sum(weights, {1}, Keep::yes);
   if (o_.weight_scale != 1) weights = weights * o_.weight_scale;
-  if (!trains) return {chosen, weights};
+  if (!trains) return {chosen, weights, chosen};
   auto counts = grouped(chosen, o_.experts).counts;
   std::vector<float> load(counts.begin(), counts.end());
   for (nn::Buffer* b : {&load_, bias_})
     if (b) b->accumulate(from_host(load, {o_.experts}, scores.device()));
-  return {within_capacity(chosen, batch), weights};
+  return {chosen, weights, within_capacity(chosen, batch)};
 }
 
 /// Drops what exceeds an expert's share of a sequence: first all first choices take their places,
@@ -121,8 +123,7 @@ std::vector<double> Router::shares(const Tensor& experts, const nn::Batch& batch
   auto v = experts.to_host<int32_t>();
   int64_t time = nn::whole_rows(batch, experts.size(0) / int64_t(samples));
   double each = 1 / double(time * o_.top_k);
-  for (size_t i = 0; i < v.size(); ++i)
-    if (v[i] < o_.experts) f[i / (v.size() / samples) * n + size_t(v[i])] += each;
+  for (size_t i = 0; i < v.size(); ++i) f[i / (v.size() / samples) * n + size_t(v[i])] += each;
   sum_over_rows(f, batch);
   if (o_.over == RouterOptions::Over::sequence) return f;
   for (size_t e = 0; e < n; ++e) {

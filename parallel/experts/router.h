@@ -34,10 +34,10 @@ class Router : public nn::Module {
     Tensor logits, scores;
   };
   Scored score(const Tensor& x) const;
-  /// The experts of rows, i32 [rows, k], and their weights, f32; `experts` in place of one that has
-  /// no room.
+  /// The experts of rows, i32 [rows, k], and their weights, f32; `taken` has the number of experts
+  /// in place of one that has no room.
   struct Chosen {
-    Tensor experts, weights;
+    Tensor experts, weights, taken;
   };
   /// Chooses by `scores` of all rows that this rank has of its samples, and counts them.
   Chosen choose(const Tensor& scores, const nn::Batch& batch) const;

@@ -8,8 +8,10 @@
 namespace triax::parallel {
 
 bool NotedChoices::follows(const Experts& mine, const Experts& theirs, const float* scores) const {
-  for (size_t j = 0; j < mine.size(); ++j)
-    if (!(std::abs(double(scores[mine[j]]) - double(scores[theirs[j]])) <= near_)) return false;
+  for (size_t j = 0; j < mine.size(); ++j) {
+    double a = scores[mine[j]], b = scores[theirs[j]];
+    if (!(std::abs(a - b) <= near_ * std::max(std::abs(a), std::abs(b)))) return false;
+  }
   return true;
 }
 

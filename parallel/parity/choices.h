@@ -15,7 +15,7 @@ namespace triax::parallel {
 class NotedChoices final : public nn::Choices {
  public:
   /// Follows `noted`, which must outlive this, where the scores of both choices are within `near`
-  /// of each other, place by place.
+  /// of the larger, place by place.
   explicit NotedChoices(const NotedChoices* noted = nullptr, double near = 0)
       : noted_(noted), near_(near) {}
   Tensor settled(const std::string& router, const std::vector<int64_t>& serial,
@@ -23,7 +23,7 @@ class NotedChoices final : public nn::Choices {
 
   struct Rows {
     int64_t followed = 0;  ///< in which other experts were taken than the rank's own scores say
-    int64_t all = 0;       ///< on all ranks of tp
+    int64_t all = 0;       ///< that were routed; a row counts on each rank of tp
   };
   Rows rows() const { return rows_; }
 

@@ -33,13 +33,14 @@ nn::Batch on(Device device, const nn::Batch& b) {
 Demand so_far(const Step& step) {
   const Mesh& mesh = step.mesh();
   Demand d{.tp = mesh.tp().ledger().total(),
-           .dp = mesh.data().ledger().total(),
            .cp = mesh.cp().ledger().total(),
            .ep = mesh.ep().ledger().total()};
-  if (mesh.ep().size() > 1) {
-    auto line = mesh.data_without({"ep"}).ledger().total();
-    d.dp.calls += line.calls, d.dp.bytes += line.bytes;
-  }
+  AxisSet data = mesh.data_axes();
+  for (auto& [along, group] : mesh.groups())
+    if (along.contains("dp") && std::ranges::includes(data, along)) {
+      auto line = group->ledger().total();
+      d.dp.calls += line.calls, d.dp.bytes += line.bytes;
+    }
   for (auto* link : step.replica().pipeline().links()) {
     auto line = link->ledger().total();
     d.links.calls += line.calls, d.links.bytes += line.bytes;

@@ -84,8 +84,9 @@ StepTimes::StepTimes(const Task& task, const Hardware& hardware,
     : task_(task), hardware_(hardware), kernels_(std::move(kernels)) {}
 
 StepTimes::FactsKey StepTimes::key_of(const StepOptions& o) {
-  return {o.mesh.tp,   o.mesh.cp,     o.mesh.ep, o.cp_form, o.sequence_parallel,
-          o.tp_pieces, o.micro_batch, o.dtype,   o.groups};
+  ProbeOptions key = probe_options(o);
+  key.dp = 1;
+  return {key, o.micro_batch};
 }
 
 const Facts& StepTimes::facts(const StepOptions& o) {

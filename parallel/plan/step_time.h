@@ -108,7 +108,7 @@ class StepTimes {
   const Task& task_;
   const Hardware& hardware_;
   std::shared_ptr<const KernelTimes> kernels_;
-  using FactsKey = std::tuple<int, int, int, ContextForm, bool, int, int64_t, DType, std::string>;
+  using FactsKey = std::pair<ProbeOptions, int64_t>;  // without dp; micro-batch
   static FactsKey key_of(const StepOptions& o);
   std::map<FactsKey, Facts> facts_;
   std::map<std::tuple<FactsKey, int, int, int, Placement, std::string>, std::vector<int64_t>>

@@ -99,7 +99,7 @@ TensorParallel TensorParallel::on(std::string_view axis) const {
   auto found = others_.find(axis);
   check(found != others_.end(), "tensor parallel: no axis {} of features or experts", axis);
   TensorParallel other(*found->second);
-  other.axis_ = found->first;
+  other.axis_ = found->first, other.others_ = others_;
   if (size() > 1) other.along_[axis_] = sequence_ ? nn::Along::parts : nn::Along::alike;
   return other;
 }

@@ -46,8 +46,8 @@ class TensorParallel {
   int size() const { return tp_->size(); }
   /// Returns the communicator of these ranks, for collectives of a layer's own.
   Communicator& comm() const { return *tp_; }
-  /// Returns that along another axis of features: for layers split over its ranks, which those here
-  /// hold alike. Without sequence parallelism, slices and pieces.
+  /// Returns the stretch over the ranks of another axis of features, for layers that are split over
+  /// them and that the ranks here hold alike; it has no sequence parallelism, slices or pieces.
   TensorParallel on(std::string_view axis) const;
   /// Returns the communicator of another axis of the mesh; null where that has one rank.
   Communicator* other(std::string_view axis) const {

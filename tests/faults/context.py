@@ -56,7 +56,7 @@ FAULTS = [
           [("  mask.column += r.cp.rank() * mine * group * r.all();\n", "")],
           [Run(BY_HEADS, "step 1: activation of block0")]),
     Fault("gradients_summed_over_samples_alone", "parallel/mesh.cpp",
-          [('data_ = s.data() == s.replicas() ? dp_ : &over(data);', "data_ = dp_;")],
+          [('data_ = data == samples ? dp_ : &over(data);', "data_ = dp_;")],
           [Run(PLAIN, "step 1: gradient on replicas of .*"), Run("--mesh 2x1x2x1 --zero 2", "step 1: gradient .*")]),
     Fault("rotary_positions_of_the_first_rank", "nn/rotary.h",
           [("all.narrow(0, s.first, s.count)", "all.narrow(0, s.first % s.count, s.count)")],

@@ -18,12 +18,6 @@ void HeldModel::join(Mesh& on) {
     if (any(a.cuts, Cuts::features)) features.push_back({a.name, &on.over({a.name})});
     if (replicated || any(a.cuts, Cuts::weights)) copies.push_back({a.name, &on.over({a.name})});
   }
-  if (!cuts(false) || options.replicated.empty()) return;
-  AxisSet sharded = on.data_axes();
-  for (auto& name : options.replicated) sharded.erase(name);
-  (void)on.over(sharded);
-  sharded.erase("ep");
-  (void)on.over(sharded);
 }
 
 Communicator& HeldModel::over(const nn::Parameter& p) const {

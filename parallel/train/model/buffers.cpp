@@ -51,7 +51,8 @@ double Buffers::busiest() const {
 
 std::vector<Piece> Buffers::pieces(Holder whose) const {
   std::vector<Piece> pieces;
-  bool owner = mesh_.data().rank() == 0 && mesh_.tp().rank() == 0;
+  const MeshShape& shape = mesh_.shape();
+  bool owner = shape.place(mesh_.world().rank(), shape.along(~Cuts::layers)) == 0;
   if (whose == Holder::owner && !owner) return pieces;
   for (auto* b : all_) pieces.push_back({b->name, "", {.full = b->shape}, b->value});
   return pieces;

@@ -35,6 +35,9 @@ void check_buffers(nn::Sequence& model) {
 void check_shards(nn::Module& model, const TensorParallel& tp) {
   if (tp.size() == 1) return;
   for (auto* p : model.parameters()) {
+    check_input(p->shard.length < 0 || p->shard.along.contains("tp"), Exit::config,
+                "parameter {}: a slice that does not say along which axis; expected tp.shard()",
+                p->name);
     check_input(p->shard.along.contains("tp"), Exit::config,
                 "parameter {}: all {} tensor-parallel ranks hold the whole of it, and it does not "
                 "say so; its gradient would be wrong\n"

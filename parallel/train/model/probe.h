@@ -87,7 +87,7 @@ struct ProbeOptions {
   int pieces = 1;           ///< TensorParallelOptions::pieces
   bool bitwise = false;     ///< refuse layers that sum over samples
   std::string groups = {};  ///< groups of parameters: which are frozen (apply_groups)
-  bool operator==(const ProbeOptions&) const = default;
+  auto operator<=>(const ProbeOptions&) const = default;
 };
 
 /// A model as one pass of its layers on the meta device has shown it. Only probe() makes them, so

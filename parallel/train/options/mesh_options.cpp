@@ -115,6 +115,13 @@ void StepOptions::add_axis(AxisKind kind) {
   for (const Axis& a : mesh.axes())
     check_input(a.name != kind.name, Exit::config, "axis {}: there is one; expected another name",
                 kind.name);
+  auto needs = [&](bool fine, const char* what) {
+    check_input(fine, Exit::config, "axis {}: {}", kind.name, what);
+  };
+  bool data = any(kind.cuts, Cuts::samples | Cuts::rows), rows = any(kind.cuts, Cuts::rows);
+  needs(!rows || (kind.share && kind.rows), "it cuts rows; expected share and rows");
+  needs(!any(kind.cuts, Cuts::weights) || kind.around, "it cuts weights; expected around");
+  needs(data || kind.zeros == AxisKind::Zeros::shard, "it replicates slices; expected samples");
   mesh.more.push_back({kind.name, kind.cuts, 1});
   axes.push_back(std::make_shared<AxisKind>(std::move(kind)));
 }
@@ -188,10 +195,16 @@ void check_bitwise(const TrainOptions& o) {
 }
 
 void check_mesh(const TrainOptions& o) {
-  auto own = o.step.own_rows();
-  check_input(!own || o.step.mesh.cp == 1, Exit::config,
-              "{}={} with cp={}, which cut the rows of a sample both\n  Take one of them.",
-              own ? own->name : "", own ? o.step.mesh.size_of(own->name) : 1, o.step.mesh.cp);
+  std::vector<std::string> of_rows;
+  for (const Axis& a : o.step.mesh.axes())
+    if (any(a.cuts, Cuts::rows) && a.size > 1) of_rows.push_back(a.name);
+  check_input(of_rows.size() <= 1, Exit::config,
+              "axes {} cut the rows of a sample; expected one\n  Take one of them.",
+              join(of_rows, " and "));
+  check_input(o.out.empty() || o.step.mesh.ranks_along(Cuts::weights) == 1, Exit::config,
+              "out={} with ranks that train weights of their own: a checkpoint has those of one\n"
+              "  Leave --out out; --metrics FILE writes metrics.",
+              o.out);
   check_bitwise(o);
   check_schedule_name(o.step);
 }

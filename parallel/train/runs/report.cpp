@@ -228,7 +228,8 @@ void Progress::validating(int64_t done, int64_t all) {
 std::string describe_ledger(const Mesh& mesh, const Pipeline& pipeline, int64_t steps) {
   std::string mine;
   steps = std::max<int64_t>(1, steps);
-  auto groups = mesh.groups();
+  std::vector<const Communicator*> groups;
+  for (auto& [along, group] : mesh.groups()) groups.push_back(group.get());
   groups.insert(groups.end(), {&mesh.ends(), &mesh.world()});
   for (auto* group : groups)
     if (group->size() > 1 && group != &mesh.pp())

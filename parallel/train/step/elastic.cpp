@@ -25,8 +25,9 @@ std::vector<MeshShape> choices(const StepOptions& o, int64_t ranks) {
       int64_t dp = ranks / (pp * inner);
       if (plan.dp > 0) dp = std::min<int64_t>(plan.dp, dp);
       for (int tried = 0; dp >= 1 && tried < most_dps; --dp)
-        if (dp == 1 || o.global_batch % (o.micro_batch * dp * ep) == 0)
-          shapes.push_back({int(dp), int(pp), tp, cp, ep, plan.more}), ++tried;
+        if (MeshShape shape{int(dp), int(pp), tp, cp, ep, plan.more};
+            dp == 1 || o.global_batch % (o.micro_batch * shape.replicas()) == 0)
+          shapes.push_back(shape), ++tried;
     }
   }
   std::ranges::stable_sort(shapes, std::greater(), [](auto& s) { return s.size() / s.dp; });
@@ -41,7 +42,9 @@ TrainOptions elastic_options(const Task& task, const TrainOptions& plan, int64_t
   if (o.step.global_batch == 0) {
     const MeshShape& m = o.step.mesh;
     int64_t dp = m.dp > 0 ? m.dp : std::max<int64_t>(1, int64_t(double(ranks) / m.least_size()));
-    o.step.global_batch = o.step.micro_batch * dp * m.ep;
+    MeshShape on = m;
+    on.dp = int(dp);
+    o.step.global_batch = o.step.micro_batch * on.replicas();
   }
   std::exception_ptr why;
   for (const MeshShape& shape : choices(o.step, ranks)) try {
@@ -55,7 +58,8 @@ TrainOptions elastic_options(const Task& task, const TrainOptions& plan, int64_t
     } catch (const Error&) {
       if (!why) why = std::current_exception();
     }
-  check_input(why != nullptr, Exit::config, "elastic: {} ranks; expected at least 1", ranks);
+  check_input(why != nullptr, Exit::config, "elastic: {} ranks for {}; expected more", ranks,
+              given_axes(plan.step.mesh));
   std::rethrow_exception(why);
 }
 

@@ -45,7 +45,9 @@ Device::Kind kind_of(const Communicator& comm) {
 std::map<std::string, int> other_axes(const MeshShape& mesh) {
   std::map<std::string, int> sizes;
   for (const Axis& a : mesh.axes())
-    if (any(a.cuts, Cuts::features | Cuts::experts) && a.name != "tp") sizes[a.name] = a.size;
+    if (any(a.cuts, Cuts::features | Cuts::experts) && a.name != "tp" &&
+        (a.name != "ep" || a.size > 1))
+      sizes[a.name] = a.size;
   return sizes;
 }
 

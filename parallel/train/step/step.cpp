@@ -75,7 +75,8 @@ void Step::queue(const StepInput& input) {
   };
   Tensor loss = replica_.forward_backward(batches, seed(input));
   if (observer_.gradients) observer_.gradients(*this);
-  else if (mesh_.tp().size() > 1 && (taken_ == 0 || optimizer_->steps() == 0))
+  else if (options_.mesh.ranks_along(Cuts::features) > 1 &&
+           (taken_ == 0 || optimizer_->steps() == 0))
     replica_.data().check_replicas(sums_of(loss.to_host<double>())[0]);
   report_once(mesh_, loss);
   add_up(loss);

@@ -84,13 +84,13 @@ TEST(RouterTest, CapacityDropsByPlaceThenByRow) {
   Alone a({.experts = experts, .top_k = 2, .capacity = 1});
   Tensor scores = scores_of({.4, .3, .2, .1, .4, .3, .2, .1, .4, .3, .2, .1, .1, .4, .3, .2});
   nn::Batch four{.input = zeros({1, 4}, i32, cpu)};
-  EXPECT_EQ(ints(a.router.choose(scores, four).experts),
+  EXPECT_EQ(ints(a.router.choose(scores, four).taken),
             (std::vector<int32_t>{0, 1, 0, 4, 4, 4, 1, 2}));
   nn::Batch apart{.input = zeros({2, 2}, i32, cpu)};  // one place each
-  EXPECT_EQ(ints(a.router.choose(scores, apart).experts),
+  EXPECT_EQ(ints(a.router.choose(scores, apart).taken),
             (std::vector<int32_t>{0, 1, 4, 4, 0, 4, 1, 2}));
   four.first = nn::evaluation;
-  EXPECT_EQ(ints(a.router.choose(scores, four).experts),
+  EXPECT_EQ(ints(a.router.choose(scores, four).taken),
             (std::vector<int32_t>{0, 1, 0, 1, 0, 1, 1, 2}));
 }
 
