@@ -1,7 +1,6 @@
 // Local SGD with an outer optimizer: each site trains by itself, and every H steps an outer
 // optimizer takes the mean of what they have moved (Douillard et al., "DiLoCo", 2023, algorithm 1).
 // With one inner step of plain gradient descent it is data parallelism.
-//   diloco parity --mesh 2x1x1 --sites 2 --every 1 --inner sgd
 //   diloco train --comm threads --ranks 4 --sites 4 --every 10 --outer-lr 0.7 --outer-momentum 0.9
 #include "optim/adamw.h"
 #include "points.h"
@@ -35,15 +34,16 @@ class DiLoCo final : public optim::Optimizer {
   }
   std::vector<optim::SlotState> state() const override {
     auto all = inner_->state();
-    for (size_t i = 0; i < slots_.size(); ++i)
-      all.insert(all.end(), {{i, "met", met_[i]}, {i, "outer", velocity_[i]}});
+    for (size_t i = 0; i < slots_.size(); ++i) {
+      all.push_back({i, "met", met_[i]});
+      if (o_.momentum > 0) all.push_back({i, "outer", velocity_[i]});
+    }
     return all;
   }
 
  private:
   void update(const StepDecision& d) override {
-    if (steps() == 1)  // weights are there
-      for (size_t i = 0; i < slots_.size(); ++i) copy_(met_[i], slots_[i].weight);
+    for (size_t i = 0; steps() == 1 && i < slots_.size(); ++i) copy_(met_[i], slots_[i].weight);
     inner_->set_steps(steps() - 1);
     inner_->step(d.lr, d.grad_scale);
     for (size_t i = 0; steps() % o_.every == 0 && i < slots_.size(); ++i) {

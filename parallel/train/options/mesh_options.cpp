@@ -201,10 +201,10 @@ void check_mesh(const TrainOptions& o) {
   check_input(of_rows.size() <= 1, Exit::config,
               "axes {} cut the rows of a sample; expected one\n  Take one of them.",
               join(of_rows, " and "));
-  check_input(o.out.empty() || o.step.mesh.ranks_along(Cuts::weights) == 1, Exit::config,
-              "out={} with ranks that train weights of their own: a checkpoint has those of one\n"
-              "  Leave --out out; --metrics FILE writes metrics.",
-              o.out);
+  check_input(o.resume.empty() || o.step.mesh.ranks_along(Cuts::weights) == 1, Exit::config,
+              "resume={} with ranks that train weights of their own: a checkpoint has the weights "
+              "and the optimizer state of the first\n  Start from its weights: --init.",
+              o.resume);
   check_bitwise(o);
   check_schedule_name(o.step);
 }
