@@ -65,11 +65,12 @@ int main(int argc, char** argv) {
   Outer outer;
   ProgramOptions o = program_of("diloco", "Tries local steps with an outer optimizer.");
   SettingGroup group("Outer optimizer");
-  group.add("every", "N", "steps between meetings of the sites", &outer.every, {{.min = 1}})
-      .add("outer-lr", "X", "rate of the outer step", &outer.lr, {{.min = 0}})
-      .add("outer-momentum", "X", "of Nesterov's", &outer.momentum, {{.min = 0, .max = 1}})
-      .add("inner", "adamw|sgd", "inner optimizer", &outer.inner, {.choices = {"adamw", "sgd"}});
-  o.settings = group;
+  o.settings =
+      group.add("every", "N", "steps between meetings of the sites", &outer.every, {{.min = 1}})
+          .add("outer-lr", "X", "rate of the outer step", &outer.lr, {{.min = 0}})
+          .add("outer-momentum", "X", "of Nesterov's", &outer.momentum, {{.min = 0, .max = 1}})
+          .add("inner", "adamw|sgd", "inner optimizer", &outer.inner,
+               {.choices = {"adamw", "sgd"}});
   o.train.step.add_axis({.name = "sites",
                          .help = "sites that train by themselves between meetings",
                          .cuts = Cuts::samples | Cuts::weights,
