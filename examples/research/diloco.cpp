@@ -2,7 +2,6 @@
 // optimizer takes the mean of what they have moved (Douillard et al., "DiLoCo", 2023, algorithm 1).
 // With one inner step of plain gradient descent it is data parallelism.
 //   diloco train --comm threads --ranks 4 --sites 4 --every 10 --outer-lr 0.7 --outer-momentum 0.9
-#include "optim/adamw.h"
 #include "points.h"
 
 using namespace triax;
@@ -66,11 +65,10 @@ int main(int argc, char** argv) {
   ProgramOptions o = program_of("diloco", "Tries local steps with an outer optimizer.");
   SettingGroup group("Outer optimizer");
   o.settings =
-      group.add("every", "N", "steps between meetings of the sites", &outer.every, {{.min = 1}})
+      group.add("every", "N", "steps between meetings", &outer.every, {{.min = 1}})
           .add("outer-lr", "X", "rate of the outer step", &outer.lr, {{.min = 0}})
           .add("outer-momentum", "X", "of Nesterov's", &outer.momentum, {{.min = 0, .max = 1}})
-          .add("inner", "adamw|sgd", "inner optimizer", &outer.inner,
-               {.choices = {"adamw", "sgd"}});
+          .add("inner", "adamw|sgd", "its rule", &outer.inner, {.choices = {"adamw", "sgd"}});
   o.train.step.add_axis({.name = "sites",
                          .help = "sites that train by themselves between meetings",
                          .cuts = Cuts::samples | Cuts::weights,
