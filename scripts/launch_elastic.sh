@@ -42,7 +42,7 @@ choose_mesh() {
   said=$("${command[@]}" "${batch[@]}" --mesh-for "$1" </dev/null) || status=$?
   ((status <= 128)) || after_signal $((status - 128)) "${command[0]} --mesh-for $1"
   ((status == 0)) || exit "$status" # it has told why
-  [[ $said =~ ^[1-9][0-9]*(\ --(dp|pp|cp|tp)\ [0-9]+)+(\ --(micro|global)-batch\ [0-9]+){2}$ ]] ||
+  [[ $said =~ ^[1-9][0-9]*(\ --(dp|pp|ep|cp|tp)\ [0-9]+)+(\ --(micro|global)-batch\ [0-9]+){2}$ ]] ||
     report "$bad_config" "--elastic, but ${command[0]} does not say which mesh it takes on $1 ranks" \
       "A program on triax does: ${command[0]} train --mesh-for $1"
   read -ra mesh <<<"$said"

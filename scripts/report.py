@@ -62,7 +62,7 @@ class Run:
 
     def model_flops(self):
         """Of a rank."""
-        ranks = self.number("dp") * self.number("pp") * max(1, self.number("cp")) * self.number("tp")
+        ranks = self.number("dp") * self.number("pp") * max(1, self.number("ep")) * max(1, self.number("cp")) * self.number("tp")
         seconds = ranks * median(self.latest("seconds"))
         return self.number("model FLOP per step") / seconds if seconds > 0 else 0
 
@@ -228,8 +228,8 @@ def overview(runs, hardware):
         rows["memory foreseen, and the peak of each kind"] = lambda r: r.setting(FORESEEN)
     rows |= {
         "skipped steps": lambda r: str(len(r.skipped) or "none"),
-        "mesh": lambda r: " x ".join(f"{axis} {r.setting(axis)}" for axis in ("dp", "pp", "cp", "tp")
-                                     if axis != "cp" or r.number(axis) > 1),
+        "mesh": lambda r: " x ".join(f"{axis} {r.setting(axis)}" for axis in ("dp", "pp", "ep", "cp", "tp")
+                                     if axis not in ("ep", "cp") or r.number(axis) > 1),
         "precision, device": lambda r: f"{r.setting('precision')}, {r.setting('device')}",
         "parameters": lambda r: known(r.number("model parameters")),
         "last job": lambda r: r.host,
@@ -282,12 +282,13 @@ def key_of(kinds):
 
 
 def rank_table(ranks):
-    longest = max(sum(r[5:]) for r in ranks)
-    rows_cut = any(r.cp > 0 for r in ranks)
-    places = {r.rank: f"dp {r.dp}, pp {r.pp}, {f'cp {r.cp}, ' * rows_cut}tp {r.tp}" for r in ranks}
+    longest = max(sum(r[6:]) for r in ranks)
+    axes = [axis for axis in ("dp", "pp", "ep", "cp", "tp")
+            if axis not in ("ep", "cp") or any(getattr(r, axis) > 0 for r in ranks)]
+    places = {r.rank: ", ".join(f"{axis} {getattr(r, axis)}" for axis in axes) for r in ranks}
     rows = "".join(f'<tr><th scope="row">rank {r.rank} ({places[r.rank]})</th>'
-                   + "".join(f'<td class="n">{seconds:.3f}</td>' for seconds in r[5:])
-                   + f"<td>{charts.bar(r[5:], longest)}</td></tr>\n" for r in ranks[:MOST_RANKS])
+                   + "".join(f'<td class="n">{seconds:.3f}</td>' for seconds in r[6:])
+                   + f"<td>{charts.bar(r[6:], longest)}</td></tr>\n" for r in ranks[:MOST_RANKS])
     heads = "".join(f'<th class="n" scope="col">{kind}</th>' for kind in ("busy", "communicating", "waiting"))
     more = f"<p>and {len(ranks) - MOST_RANKS} more ranks</p>\n" if len(ranks) > MOST_RANKS else ""
     return ('<div class="scroll"><table class="ranks"><thead><tr><th>seconds</th>' + heads + "<td></td></tr></thead>\n"

@@ -27,7 +27,8 @@ void each_state(const Step& step, const SeePiece& see) {
     if (!p->value.defined()) continue;
     Tensor slice = p->value.detach();
     if (p->shard.padding > 0) slice = slice.narrow(0, 0, p->slice()[0]);
-    see({p->name, "", part_of(*p), on_cpu(slice)});
+    Part part = part_of(*p);
+    see({p->name, "", part, on_cpu(slice).view(held_shape(part))});
   }
   see_each(step.replica().buffers().pieces(Holder::any), see);
   auto state = step.pieces(Holder::any);

@@ -97,9 +97,10 @@ Tensor mine(const TensorParallel& tp, const Tensor& x) {
 
 TensorParallel TensorParallel::on(std::string_view axis) const {
   auto found = others_.find(axis);
-  check(found != others_.end(), "tensor parallel: no axis {} of features or experts", axis);
-  TensorParallel other(*found->second);
-  other.axis_ = found->first, other.others_ = others_;
+  bool known = found != others_.end();
+  check_input(known || size() == 1, Exit::config, "tensor parallel: no axis {} of features", axis);
+  TensorParallel other(known ? *found->second : *tp_);  // one rank knows of no axes
+  other.axis_ = axis, other.others_ = others_;
   if (size() > 1) other.along_[axis_] = sequence_ ? nn::Along::parts : nn::Along::alike;
   return other;
 }

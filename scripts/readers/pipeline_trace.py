@@ -13,7 +13,7 @@ KINDS = {"F": "forward", "B": "backward", "I": "backward_input", "W": "backward_
 
 Handover = collections.namedtuple("Handover", "gradient micro source target")  # between virtual stages
 Slice = collections.namedtuple("Slice", "stage name kind begin end")  # seconds
-Rank = collections.namedtuple("Rank", "rank dp pp cp tp busy communicating waiting")
+Rank = collections.namedtuple("Rank", "rank dp pp ep cp tp busy communicating waiting")
 
 
 @dataclasses.dataclass
@@ -143,8 +143,8 @@ class File:
 
 
 def rank_of(record, source):
-    record = {"cp": 0} | record if type(record) is dict else record  # traces of meshes without it
-    return Rank(*(member(record, key, int if i < 5 else float, f"{source}, a rank", MOST_RANKS)
+    record = {"cp": 0, "ep": 0} | record if type(record) is dict else record  # traces of meshes without it
+    return Rank(*(member(record, key, int if i < 6 else float, f"{source}, a rank", MOST_RANKS)
                   for i, key in enumerate(Rank._fields)))
 
 
@@ -159,7 +159,7 @@ def read_trace(path):
         expect(len(steps) == 2 and len(ranks) <= MOST_RANKS, 65, f"{path}, has no first and last step, or too many ranks")
         trace = Trace(*(typed(step, int, f"{path}, a step", 1 << 52) for step in steps),
                       member(head, "schedule", str, path) if "schedule" in head else "", [rank_of(r, path) for r in ranks])
-        stage_of = {r.rank: r.pp for r in trace.ranks if r.dp == r.cp == r.tp == 0}
+        stage_of = {r.rank: r.pp for r in trace.ranks if r.dp == r.ep == r.cp == r.tp == 0}
         file.expect(stage_of and sorted(stage_of.values()) == list(range(len(stage_of))), "its ranks are no mesh")
         slices = file.slices(stage_of)
     if len(stage_of) > 1:

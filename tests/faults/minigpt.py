@@ -48,7 +48,7 @@ FAULTS = [
            Run("--mesh 2x1x1", "step 1: gradient of final_norm.beta",
                "a factor of 1/2: averaged once too often, or not summed, over dp")]),
     Fault("loss_of_every_tensor_parallel_rank", "parallel/train/step/step.cpp",
-          [("if (mesh.tp().rank() > 0) fill_(loss, 0);", "(void)mesh, (void)loss;")],
+          [("  if (shape.place(mesh.world().rank(), shape.along(Cuts::features)) > 0) fill_(loss, 0);\n", "  (void)shape, (void)loss;\n")],
           [Run("--mesh 1x1x2", "step 1: loss", "a factor of 2: summed once too often")]),
     Fault("loss_of_the_last_micro_batch_only", REPLICA,
           [("backend(sum).accumulate(more, sum);", "copy_(sum, more);")],

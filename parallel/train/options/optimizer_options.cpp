@@ -101,7 +101,7 @@ void check_muon(const TrainOptions& o) {
   if (!slices && s.mesh.tp == 1) return;
   fail(Exit::config,
        "optimizer=muon with {}\n  Muon needs whole matrices, of which a rank then holds a part. "
-       "Valid: --tp 1 and --zero 0; dp, pp and cp may be any.",
+       "Valid: --tp 1 and --zero 0; dp, pp, ep and cp may be any.",
        slices ? fmt::format("zero={}", int(s.zero)) : fmt::format("tp={}", s.mesh.tp));
 }
 
@@ -148,7 +148,7 @@ Settings optimizer_settings(TrainOptions& o) {
           "x dp) micro-batches",
           &s.global_batch,
           {.range = {0, huge},
-           .shown = "micro-batch x dp",
+           .shown = "micro-batch x dp x ep",
            .on_resume = OnResume::ask,
            .derived = true,
            .plan = InPlan::sought})

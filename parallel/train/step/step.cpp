@@ -14,7 +14,8 @@ namespace {
 
 /// Zeroes the loss on all tensor-parallel ranks but the first, which reports it: all have it.
 void report_once(const Mesh& mesh, const Tensor& loss) {
-  if (mesh.tp().rank() > 0) fill_(loss, 0);
+  const MeshShape& shape = mesh.shape();
+  if (shape.place(mesh.world().rank(), shape.along(Cuts::features)) > 0) fill_(loss, 0);
 }
 
 }  // namespace

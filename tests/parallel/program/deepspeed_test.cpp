@@ -62,7 +62,7 @@ TEST_F(DeepSpeed, TheExampleOfHuggingFace) {
   for (const char* flag :
        {"--precision (fp32)", "--lr (0.001)", "--beta1 (0.9)", "--beta2 (0.99)", "--eps (1e-08)",
         "--weight-decay (0.1)", "--warmup (100, or half of fewer than 200 steps)", "--clip (1)",
-        "--global-batch (micro-batch x dp)", "--micro-batch (12)"})
+        "--global-batch (micro-batch x dp x ep)", "--micro-batch (12)"})
     EXPECT_TRUE(says(notes, flag));
   EXPECT_TRUE(says(notes,
                    "no effect: fp16.hysteresis, fp16.initial_scale_power, "
