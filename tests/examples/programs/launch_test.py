@@ -173,7 +173,7 @@ def before_mpi(shop):
     expect(shop, "a rank never becomes the program", 72, on=(6, "exit 0"), waits=2,
            env=dict(TRIAX_START_TIMEOUT="2"))
     if not sanitized:
-        little = f"ulimit -v {least_address_space(minigpt) + 75000}"
+        little = f"ulimit -v {least_address_space(minigpt) + 48000}"
         expect(shop, "no memory to start MPI in", 72, "start of ", on=(3, little), waits=2,
                env=dict(TRIAX_START_TIMEOUT="2"))
 
