@@ -22,13 +22,14 @@ struct Shard {
   int64_t begin = 0;
   int64_t length = -1;  ///< -1: to the end
   int64_t padding = 0;  ///< rows behind the slice (dim 0 only): zero, never seeded or saved
-  /// The axes that its layer knows. Along those that cut samples or rows, and no parameter but by
-  /// a slice, all gradients are summed.
+  /// How the ranks along an axis hold it, by the axis's name, for axes that its layer knows. Along
+  /// axes that cut samples or rows gradients are summed, unless its ranks hold slices.
   std::map<std::string, Along, std::less<>> along = {};
   /// bitwise: equal parts of a sample's rows here, each summed separately; 0: its op says which
   int64_t chains = 1;
   int64_t groups = 1;  ///< bitwise: equal parts of features here, each summed as if alone
-  /// A range of dim 0 beside the slice of another dim: of as many matrices as experts, say.
+  /// A range of dim 0, [first, first + count), beside the slice of another dim: some of the experts
+  /// of a mixture, say, and of each some of the features.
   int64_t first = 0, count = -1;  ///< -1: all
 
   bool is(std::string_view axis, Along how) const {

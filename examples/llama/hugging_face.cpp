@@ -238,10 +238,10 @@ Rules rules(const LlamaConfig& m) {
 }  // namespace
 
 hf::Architecture llama_of_hugging_face(LlamaConfig& c, const parallel::Settings& settings) {
-  std::vector<std::string> names, types;
-  for (const Kind& k : kinds) names.emplace_back(k.name), types.emplace_back(k.type);
+  std::vector<std::string> classes, types;
+  for (const Kind& k : kinds) classes.emplace_back(k.name), types.emplace_back(k.type);
   return {.program = "llama",
-          .name = join(names, " or "),
+          .name = join(classes, " or "),
           .types = types,
           .fitting = [&c]() -> hf::Class {
             return {kind_of(c).name, kind_of(c).type};

@@ -11,7 +11,7 @@ struct RouterOptions {
   enum class Weights {
     normalized,
     plain
-  } weights = Weights::normalized;  ///< of the k: add up to 1
+  } weights = Weights::normalized;  ///< the weights of the k, made to add up to 1 or not
   double weight_scale = 1;          ///< multiplies them
   double std = 0.02;                ///< of the initial weight
   double balance = 0;               ///< factor of the load-balancing loss

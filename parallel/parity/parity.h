@@ -42,7 +42,7 @@ struct Trace {
   std::shared_ptr<const NotedChoices> choices = {};
 };
 
-/// What a run takes from an earlier one.
+/// An earlier trace that a run follows, in its states, its choices or both.
 struct Lead {
   const Trace* states = nullptr;   ///< every step starts from the state that it had before it
   const Trace* choices = nullptr;  ///< the experts it chose, where scores are within `near`

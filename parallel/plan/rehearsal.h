@@ -17,7 +17,7 @@ struct Demand {
   int64_t parameters = 0;  ///< elements of this rank's stage, over all its ranks
   std::vector<std::string> layers = {};
   std::array<int64_t, memory::kinds> peaks{};  ///< of each kind
-  /// What a step sends; dp: gradients, over all who hold the same.
+  /// The traffic of one step; dp holds that of gradients, over all ranks that hold the same.
   Ledger::Line tp, dp, cp, ep, links;
 };
 

@@ -19,7 +19,7 @@ def found(flags, expect, guess=""):
 
 FAULTS = [
     Fault("experts_summed_over_ranks_with_others", HELD,
-          [("  return mesh->data_without(cut);", "  return mesh->data();")],
+          [("cut.empty() ? dp : mesh->data_without(cut);", "dp;")],
           [found(EP, EXPERT)]),
     Fault("gradients_of_experts_divided_by_ep", SUMS,
           [("  b.reducing.wait();\n", "  b.reducing.wait();\n  if (b.over != &m_.dp) copy_(b.my_sums, b.my_sums * 0.5);\n")],

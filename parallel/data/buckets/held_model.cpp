@@ -25,7 +25,7 @@ Communicator& HeldModel::over(const nn::Parameter& p) const {
   AxisSet cut = cuts(false) ? options.replicated : AxisSet{};
   for (auto& [axis, how] : p.shard.along)
     if (how == nn::Along::slice) cut.insert(axis);
-  return mesh->data_without(cut);
+  return cut.empty() ? dp : mesh->data_without(cut);
 }
 
 /// True for one of tp replicas, of tied copies and, where dp does not slice it, of dp replicas.

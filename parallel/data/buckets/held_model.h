@@ -20,7 +20,8 @@ struct HeldModel {
     std::string name;
     Communicator* ranks;
   };
-  std::vector<AxisRanks> features = {}, copies = {};  ///< of one step; of one slice of ZeRO's
+  std::vector<AxisRanks> features = {};  ///< the axes that cut features
+  std::vector<AxisRanks> copies = {};    ///< the axes whose ranks do not share state out
   DataParallelOptions options;
   std::vector<nn::Parameter*> declared = {};          ///< the parameters of the whole model
   std::vector<std::unique_ptr<Bucket>> buckets = {};  ///< the trained ones come first

@@ -16,15 +16,15 @@ namespace triax::parallel {
 struct AxisKind {
   std::string name, help;
   Cuts cuts = Cuts::samples;
-  /// What ZeRO does along an axis of samples or rows: it shards, or all ranks hold the same slices,
-  /// whose gradients are summed at the end of a step (hybrid sharding: Zhao et al., "PyTorch FSDP",
-  /// 2023, section 3.2.2).
+  /// The rule of ZeRO along an axis of samples or rows. With `shard` its ranks share state out;
+  /// with `replicate` all hold the same slices, whose gradients are summed at the end of a step
+  /// (hybrid sharding: Zhao et al., "PyTorch FSDP", 2023, section 3.2.2).
   enum class Zeros { shard, replicate } zeros = Zeros::shard;
-  /// With rows: what a rank has of a batch, and what its layers find in Batch::rows.
+  /// Needed if it cuts rows: `share` returns a rank's part of a batch, `rows` makes Batch::rows.
   std::function<nn::Batch(const nn::Batch& batch, int ranks, int rank)> share = {};
   std::function<std::unique_ptr<nn::RowRanks>(Communicator& ranks)> rows = {};
-  /// With weights, whose ranks train by themselves: makes the optimizer that calls `inner` and
-  /// brings the weights of `slots` together.
+  /// Needed if it cuts weights, whose ranks train by themselves: makes an optimizer that calls
+  /// `inner` and brings the weights of `slots` together.
   using Around = std::function<std::unique_ptr<optim::Optimizer>(
       std::unique_ptr<optim::Optimizer> inner, const std::vector<optim::Slot>& slots,
       Communicator& ranks)>;

@@ -139,10 +139,10 @@ AxisSet StepOptions::replicated() const {
   return names;
 }
 
-nn::Batch StepOptions::share(const nn::Batch& batch, int place) const {
+nn::Batch StepOptions::share(const nn::Batch& batch, int rank) const {
   auto own = own_rows();
-  return own ? own->share(batch, mesh.size_of(own->name), place)
-             : rows_of_rank(batch, mesh.cp, place);
+  return own ? own->share(batch, mesh.size_of(own->name), rank)
+             : rows_of_rank(batch, mesh.cp, rank);
 }
 
 void resolve_mesh(StepOptions& o, int64_t ranks) {

@@ -96,8 +96,8 @@ struct StepOptions {
   std::shared_ptr<const AxisKind> own_rows() const;
   /// Returns the axes over which ZeRO does not shard.
   AxisSet replicated() const;
-  /// Returns what the rank at such a place has of a batch's rows.
-  nn::Batch share(const nn::Batch& batch, int place) const;
+  /// Returns the rows of a batch that a rank has, by its number along the axis that cuts rows.
+  nn::Batch share(const nn::Batch& batch, int rank) const;
   /// Returns the number of micro-batches of one replica in one step. Call when resolved.
   int64_t accumulation() const { return global_batch / (micro_batch * mesh.replicas()); }
   /// Returns the equal parts, each summed by itself, of the rows that a rank has of a sample.
