@@ -31,7 +31,7 @@ TEST(ExpertOps, TopKTakesTheFirstOfEqualOnesAndNanLast) {
       [] {
         top_k(zeros({2, 3}, f32, test_device()), 4);
       },
-      {"top_k: 4 of [2, 3] f32 on cpu; expected 1 to n of [rows, n]"}, Exit::internal);
+      {"top_k: 4 of [2, 3] f32 on ", "; expected 1 to n of [rows, n]"}, Exit::internal);
 }
 
 TEST(ExpertOps, GroupingKeepsTheOrderWithinAGroup) {
@@ -89,7 +89,7 @@ TEST(ExpertOps, AttachedLossesStartFromTheirSeed) {
   expect_near(grad(x), std::vector<double>(6, 1), 0);
   expect_near(grad(z), values(z.detach() * 0.5), 1e-15);
   EXPECT_TRUE(attach_loss(x, sum(z), 0).is(x));
-  expect_error([&] { attach_loss(x, z, 1); }, {"attach_loss: loss [3, 2] f64 on cpu; expected one"},
+  expect_error([&] { attach_loss(x, z, 1); }, {"attach_loss: loss [3, 2] f64 on ", "; expected one"},
                Exit::internal);
 }
 
