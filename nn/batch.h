@@ -26,7 +26,7 @@ class Choices {
  public:
   virtual ~Choices() = default;
   /// Returns what to take in place of `chosen`, i32 [rows, k], the largest first by `scores`, f32
-  /// [rows, n]. `serial`: serial_of_row of each.
+  /// [rows, n]; all on the host. `serial`: serial_of_row of each.
   virtual Tensor settled(const std::string& router, const std::vector<int64_t>& serial,
                          const Tensor& chosen, const Tensor& scores) const = 0;
 };

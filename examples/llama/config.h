@@ -61,7 +61,7 @@ inline triax::parallel::Settings expert_settings(LlamaConfig& c) {
 /// Returns the flags of how mixtures of experts are trained.
 inline triax::parallel::Settings balance_settings(LlamaConfig& c) {
   using Router = triax::parallel::RouterOptions;
-  triax::parallel::SettingGroup group("Experts");
+  triax::parallel::SettingGroup group("Experts", triax::parallel::OnResume::say);
   return group
       .add("balance|moe-aux-loss-coeff|router-aux-loss-coef", "X",
            "factor of the load-balancing loss", &c.router.balance, {.range = {0}})
@@ -73,7 +73,7 @@ inline triax::parallel::Settings balance_settings(LlamaConfig& c) {
                                   {"micro-batch", Router::Over::micro_batch}}))
       .add("balance-bias|moe-router-bias-update-rate", "X",
            "step of the routers' biases, which balance without a loss; 0: no biases",
-           &c.router.bias_rate, {.range = {0}})
+           &c.router.bias_rate, {.range = {0}, .on_resume = triax::parallel::OnResume::refuse})
       .add("router-z|moe-z-loss-coeff", "X", "factor of the routers' z-loss", &c.router.z_loss,
            {.range = {0}})
       .add("capacity|moe-expert-capacity-factor|capacity-factor", "X",
@@ -110,9 +110,9 @@ inline triax::parallel::Settings settings(LlamaConfig& c) {
       .add(balance_settings(c));
 }
 
-/// Returns how to build a Llama. Throws Error 78 for heads that do not fit.
+/// Returns how to build a Llama. Throws Error 78 for settings that do not fit.
 inline triax::parallel::Build build_of(LlamaConfig c, const triax::text::Tokenizer& tokenizer) {
-  check_heads(c);
+  check_heads(c), check_experts(c);
   c.vocab = triax::text::vocabulary(c.vocab, tokenizer);
   return [c](auto& tp) { return std::make_unique<Llama>(c, tp); };
 }

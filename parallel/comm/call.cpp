@@ -6,7 +6,6 @@ namespace triax::parallel {
 
 std::string describe(const Call& c) {
   if (c.kind == Call::barrier || c.kind == Call::split) return fmt::format("{}()", name(c.kind));
-  if (c.kind == Call::counts) return "all_to_all(counts)";
   std::string text = fmt::format("{}(", name(c.kind));
   if (c.kind == Call::all_reduce || c.kind == Call::reduce_scatter || c.kind == Call::reduce)
     text += fmt::format("{}, ", name(c.op));

@@ -45,7 +45,6 @@ struct Call {
     gather,
     scatter,
     all_to_all,
-    counts,  ///< row counts that ranks exchange before an all_to_all
     barrier,
     split,
     send,
@@ -81,9 +80,9 @@ constexpr std::string_view name(ReduceOp op) {
   return names[int(op)];
 }
 constexpr std::string_view name(Call::Kind kind) {
-  constexpr std::string_view names[] = {
-      "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "gather", "scatter",
-      "all_to_all", "counts",     "barrier",        "split",     "send",   "recv"};
+  constexpr std::string_view names[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast",
+                                        "reduce",     "gather",     "scatter",        "all_to_all",
+                                        "barrier",    "split",      "send",           "recv"};
   return names[kind];
 }
 /// `all_reduce(sum, f32[4096])`.

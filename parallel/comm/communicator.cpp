@@ -149,14 +149,6 @@ Work Communicator::all_to_all(const Tensor& mine, const Tensor& all, Place place
   return begin({call, mine, all}, double(mine.bytes()) * (size() - 1) / size());
 }
 
-Work Communicator::all_to_all(const Tensor& mine, const Tensor& all, const std::vector<int64_t>& to,
-                              const std::vector<int64_t>& from, Place place) {
-  check_exchange(all, mine);
-  row_elements("mine", mine, to, size());
-  row_elements("all", all, from, size());
-  return all_to_all(mine, all, compare_counts(to, from, place), place);
-}
-
 Work Communicator::all_to_all(const Tensor& mine, const Tensor& all,
                               const std::vector<int64_t>& rows, Place place) {
   Call call = call_on("mine", mine, {.kind = Call::all_to_all, .place = place});
@@ -186,32 +178,6 @@ Work Communicator::all_to_all(const Tensor& mine, const Tensor& all,
   call.slices = std::move(slices);
   call.numel = int64_t(largest / size_of(call.dtype));
   return begin({call, mine, all}, double(mine.bytes() - size_t(to[me]) * row));
-}
-
-/// Returns the table of the rows that all ranks send each other.
-std::vector<int64_t> Communicator::compare_counts(const std::vector<int64_t>& to,
-                                                  const std::vector<int64_t>& from, Place place) {
-  auto n = size_t(size());
-  std::vector<int64_t> own = to;
-  own.insert(own.end(), from.begin(), from.end());
-  Tensor mine = from_host(own, {2 * size()}, cpu), all = zeros({size(), 2 * size()}, i64, cpu);
-  begin({{.kind = Call::counts, .dtype = DType::i64, .numel = mine.numel(), .place = place},
-         mine,
-         all},
-        0)
-      .wait();
-  auto told = all.to_host<int64_t>();
-  std::vector<int64_t> rows(n * n);
-  for (size_t s = 0; s < n; ++s)
-    for (size_t d = 0; d < n; ++d) {
-      int64_t count = rows[s * n + d] = told[s * 2 * n + d], expected = told[d * 2 * n + n + s];
-      if (count != expected)
-        fail(Exit::mismatch,
-             "all_to_all: rank {} of {} sends {} rows to rank {}, which expects {}\n"
-             "  called at {}",
-             s, group_.str(), count, d, expected, str(place));
-    }
-  return rows;
 }
 
 Work Communicator::send(const Tensor& x, int to, Place place) {

@@ -46,13 +46,9 @@ class Communicator : Immovable {
   /// Slice r of `mine` goes to rank r, slice r of `all` comes from rank r: `size` equal slices of
   /// tensors of one size, which do not overlap.
   Work all_to_all(const Tensor& mine, const Tensor& all, Place place = Place::here());
-  /// Exchanges to[r] rows (of dim 0) of `mine` for rank r against from[r] rows of `all` from it, in
-  /// the order of ranks, zero allowed. Ranks compare these counts first, so the call returns when
-  /// all have made it; rows sent that are not the rows expected are Error 76 on every rank.
-  Work all_to_all(const Tensor& mine, const Tensor& all, const std::vector<int64_t>& to,
-                  const std::vector<int64_t>& from, Place place = Place::here());
-  /// Exchanges rows by a table [sender][receiver] of their numbers, which all ranks know alike, by
-  /// all_gather, say. Nothing is compared.
+  /// Exchanges rows (of dim 0) by a table [sender][receiver] of their numbers, zero allowed, which
+  /// all ranks know alike, by all_gather, say: `mine` lies in the order of receivers, `all` in that
+  /// of senders. Of tables that differ, those with other largest numbers are Error 76.
   Work all_to_all(const Tensor& mine, const Tensor& all, const std::vector<int64_t>& rows,
                   Place place = Place::here());
   /// Sends x to another rank, or receives it. Operations between two ranks match in the order
@@ -96,8 +92,6 @@ class Communicator : Immovable {
   friend class WrapperComm;
   Work begin(Transfer t, double bytes);
   Work copy_alone(const Transfer& t) const;
-  std::vector<int64_t> compare_counts(const std::vector<int64_t>& to,
-                                      const std::vector<int64_t>& from, Place place);
   virtual Work start(Transfer t) = 0;
   /// `number` counts the splits of this communicator, `color` tells apart those made together.
   virtual std::unique_ptr<Communicator> start_split(Group group, int number, int color) = 0;

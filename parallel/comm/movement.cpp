@@ -83,7 +83,7 @@ using To = std::vector<std::byte*>;
 
 bool by_slices(Call::Kind kind) {
   return kind == Call::all_gather || kind == Call::split || kind == Call::reduce_scatter ||
-         kind == Call::gather || kind == Call::scatter || kind == Call::counts;
+         kind == Call::gather || kind == Call::scatter;
 }
 
 void copy(const std::byte* from, std::byte* to, size_t bytes) {
@@ -126,7 +126,6 @@ void move_stretch(const Call& c, const RankBuffers& b, const Stretch& s) {
     case Call::reduce_scatter:
       return sum(s.all, {shifted(b.to[slice], s.mine)});
     case Call::all_gather:
-    case Call::counts:
     case Call::split:
       for (size_t p = 0; p < n; ++p) copy(b.from[slice] + s.mine, shifted(b.to[p], s.all), s.bytes);
       return;

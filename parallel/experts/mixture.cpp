@@ -107,7 +107,7 @@ Tensor Mixture::routed(const Tensor& all, const Router::Chosen& chosen,
   Tensor h = grouped_linear(exchange.there(out), gate_up_, exchange.stretches());
   Tensor y = exchange.back(grouped_linear(gated(h), down_, exchange.stretches()));
   if (sent < rows * k) y = pad(y, {{.dim = 0, .after = rows * k - sent}});
-  y = view(index_select(y, 0, g.place), {rows, k, all.size(1)});
+  y = view(index_select(y, 0, g.place.to(y.device())), {rows, k, all.size(1)});
   return sum(y * view(cast(chosen.weights, y.dtype()), {rows, k, 1}), {1});
 }
 

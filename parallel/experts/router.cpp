@@ -67,6 +67,7 @@ Router::Scored Router::score(const Tensor& x) const {
 Router::Chosen Router::choose(const Tensor& scores, const nn::Batch& batch) const {
   bool trains = batch.first != nn::evaluation;
   Tensor by = bias_ ? scores.detach() + bias_->value : scores.detach();
+  if (by.device() != meta_device) by = by.to(cpu);
   Tensor chosen = top_k(by, o_.top_k);
   if (trains && batch.choices && chosen.device() != meta_device) {
     auto serial = places(batch, chosen.size(0));
@@ -74,7 +75,7 @@ Router::Chosen Router::choose(const Tensor& scores, const nn::Batch& batch) cons
     for (int64_t& row : serial) row += nn::serial_of_row(batch, whole);
     chosen = batch.choices->settled(weight_.name, serial, chosen, by);
   }
-  Tensor weights = gather(scores, chosen);
+  Tensor weights = gather(scores, chosen.to(scores.device()));
   if (o_.weights == RouterOptions::Weights::normalized)
     weights = weights / sum(weights, {1}, Keep::yes);
   if (o_.weight_scale != 1) weights = weights * o_.weight_scale;

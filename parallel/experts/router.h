@@ -34,12 +34,13 @@ class Router : public nn::Module {
     Tensor logits, scores;
   };
   Scored score(const Tensor& x) const;
-  /// The experts of rows, i32 [rows, k], and their weights, f32; `taken` has the number of experts
-  /// in place of one that has no room.
+  /// The experts of rows, i32 [rows, k] on the host, and their weights, f32 where the scores are;
+  /// `taken` has the number of experts in place of one that has no room.
   struct Chosen {
     Tensor experts, weights, taken;
   };
-  /// Chooses by `scores` of all rows that this rank has of its samples, and counts them.
+  /// Chooses by `scores` of all rows that this rank has of its samples, and counts them. Waits once
+  /// for the device.
   Chosen choose(const Tensor& scores, const nn::Batch& batch) const;
   /// Returns y with the losses of rows as outside, in whose samples the rows of all ranks of tp
   /// have chosen `experts`.

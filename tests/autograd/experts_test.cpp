@@ -89,8 +89,8 @@ TEST(ExpertOps, AttachedLossesStartFromTheirSeed) {
   expect_near(grad(x), std::vector<double>(6, 1), 0);
   expect_near(grad(z), values(z.detach() * 0.5), 1e-15);
   EXPECT_TRUE(attach_loss(x, sum(z), 0).is(x));
-  expect_error([&] { attach_loss(x, z, 1); }, {"attach_loss: loss [3, 2] f64 on ", "; expected one"},
-               Exit::internal);
+  expect_error([&] { attach_loss(x, z, 1); },
+               {"attach_loss: loss [3, 2] f64 on ", "; expected one"}, Exit::internal);
 }
 
 }  // namespace

@@ -7,7 +7,7 @@ from fault import Fault, Run
 FORMS, RING, GATHER, HEADS, CONTEXT = (f"parallel/context/{name}.cpp"
                                        for name in ("forms", "ring", "gather", "heads", "context_parallel"))
 PLAIN, GATHERED, BY_HEADS = "--mesh 1x1x2x1", "--mesh 1x1x2x1 --cp-form gather", "--mesh 1x1x2x1 --cp-form heads"
-QKV = r"step 1: gradient of block\d.qkv.weight"
+QKV = r"step 1: gradient of block\d.qkv.(weight|bias)"
 
 FAULTS = [
     Fault("gradients_of_keys_do_not_come_home", RING,

@@ -16,7 +16,6 @@ const std::vector<CollectiveCase>& collective_cases();
 
 void all_to_all(Communicator& c);
 void all_to_all_with_counts(Communicator& c);
-void all_to_all_counts_differ(Communicator& c);
 
 /// Small integers, different for each rank and place, so that sums are exact in every dtype (u8
 /// and bf16 included, for up to 8 ranks).

@@ -56,12 +56,6 @@ void promises(World& world) {
                   .c_str());
 }
 
-void mismatched_counts(World& world) {
-  Tensor x = zeros({6}, f32, cpu), y = zeros({world.rank() == 2 ? 7 : 6}, f32, cpu);
-  if (world.rank() == 2) world.comm().all_to_all(x, y, {2, 2, 2}, {2, 3, 2}).wait();
-  else world.comm().all_to_all(x, y, {2, 2, 2}, {2, 2, 2}).wait();
-}
-
 void mismatched_message(World& world) {
   Tensor x = zeros({64}, f32, cpu);
   if (world.rank() == 0) world.comm().send(x, 1).wait();
@@ -137,7 +131,6 @@ int run(int argc, char** argv) {
                                                       {"mismatch", mismatch},
                                                       {"promises", promises},
                                                       {"mismatched_message", mismatched_message},
-                                                      {"mismatched_counts", mismatched_counts},
                                                       {"failing_rank", failing_rank},
                                                       {"common_error", common_error},
                                                       {"missing_rank", missing_rank},

@@ -171,7 +171,6 @@ class NcclComm final : public DeviceComm {
       case Call::all_to_all:
         return swap_slices(t, comm);
       case Call::barrier:
-      case Call::counts:
       case Call::split:
         break;  // never of tensors on a GPU
     }

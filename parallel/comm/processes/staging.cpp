@@ -69,8 +69,8 @@ void Staging::take(int64_t round, const std::vector<std::byte*>& buffers, std::b
     }
     return;
   }
-  bool joins = call_.kind == Call::all_gather || call_.kind == Call::counts ||
-               call_.kind == Call::split || call_.kind == Call::gather;
+  bool joins =
+      call_.kind == Call::all_gather || call_.kind == Call::split || call_.kind == Call::gather;
   if (joins || reduces_first_) {  // of each rank what it has, or has summed, for all
     for (int r = 0; r < ranks_; ++r) {
       Part s = joins ? Part{0, p.bytes} : slice(p, r);

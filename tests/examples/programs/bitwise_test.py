@@ -13,7 +13,7 @@ import tempfile
 from minigpt_program import mpirun, other_tensors, some_text
 
 programs, launcher = dict(gpt=sys.argv[1], llama=sys.argv[3]), sys.argv[2]
-COMMON = ("--layers 4 --heads 4 --width 128 --context 64 --bitwise --tp-slices 4 --micro-batch 1 --global-batch 12 --steps 12 --warmup 2 "
+COMMON = ("--layers 4 --heads 4 --width 64 --context 64 --bitwise --tp-slices 4 --micro-batch 1 --global-batch 12 --steps 12 --warmup 2 "
           "--val-every 6 --data text.txt")
 OF = dict(gpt=COMMON + " --dropout 0.1", llama=COMMON + " --kv-heads 4")
 SAYS = ["step", "loss", "grad_norm", "lr", "val_loss", "skipped"]

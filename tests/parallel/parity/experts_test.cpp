@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "nn/key_value_cache.h"
+#include "parallel/context/context_parallel.h"
 #include "parallel/experts/mixture.h"
 #include "parallel/mesh.h"
 #include "parallel/parity/parity.h"
@@ -69,6 +70,31 @@ TrainOptions options(const MeshShape& mesh) {
   auto o = tiny_options(mesh);
   o.step.micro_batch = 1, o.steps = 2, o.step.global_batch = 2 * mesh.replicas();
   return o;
+}
+
+AxisKind nodes() {
+  return {.name = "own", .cuts = Cuts::samples, .zeros = AxisKind::Zeros::replicate};
+}
+
+AxisKind rows_by_gather() {
+  return {.name = "own", .cuts = Cuts::rows, .share = rows_of_rank, .rows = [](Communicator& c) {
+            return std::make_unique<ContextParallel>(c, ContextForm::gather);
+          }};
+}
+
+TEST(ExpertParity, AxesOfAProgramTrainTheSame) {
+  for (auto& kind : {nodes(), rows_by_gather()})
+    for (MeshShape mesh : {MeshShape{.ep = 2}, {.dp = 2, .ep = 2}, {.tp = 2, .ep = 2}})
+      for (Zero zero : {Zero::off, Zero::gradients, Zero::parameters}) {
+        auto o = options(mesh);
+        o.step.add_axis(kind);
+        o.step.mesh.size_of("own") = 2, o.step.zero = zero;
+        o.step.global_batch = 4 * o.step.mesh.replicas();
+        std::string text = fmt::format("{} ZeRO {}", str(o.step.mesh), int(zero));
+        EXPECT_EQ(difference(task(), o), "") << text;
+        o.step.bitwise = mesh.tp == 1 && kind.cuts == Cuts::samples;
+        if (o.step.bitwise) EXPECT_EQ(difference(task(), o), "") << text << " bits";
+      }
 }
 
 TEST(ExpertParity, AnyMeshTrainsTheSame) {
