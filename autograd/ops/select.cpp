@@ -64,42 +64,52 @@ Tensor dropout(const Tensor& x, const random::Mask& mask) {
   });
 }
 
+namespace {
+
+/// Returns an index of values below `limit` where x is. Nothing waits for one that is on the host.
+Tensor index_at(const char* op, const Tensor& x, const Tensor& index, int64_t limit) {
+  if (!index.defined() || index.device() != cpu) autograd::check_index(op, x, index);
+  check(is_index(index.dtype()), "{}: index {}; expected i32 or i64", op, index);
+  autograd::check_range(op, index, limit);
+  return index.to(x.device()).contiguous();
+}
+
+}  // namespace
+
 Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
   autograd::check_float("index_select", x);
-  autograd::check_index("index_select", x, index);
   dim = x.shape().index(dim);
+  Tensor at = index_at("index_select", x, index, x.size(dim));
   check(index.rank() == 1, "index_select: index {}; expected one dim", index);
-  autograd::check_range("index_select", index, x.size(dim));
   Shape s = x.shape();
   s[dim] = index.numel();
-  Tensor y = empty(s, x.dtype(), x.device()), at = index.contiguous();
+  Tensor y = empty(s, x.dtype(), x.device());
   backend(x).index_select(x.detach().contiguous(), dim, at, y);
   y = record("index_select", y, {x}, [dim, at, s = x.shape()](const Tensor& dy) {
     Tensor dx = zeros(s, dy.dtype(), dy.device());
     backend(dy).index_add(dy, dim, at, dx);
     return Tensors{dx};
   });
-  note_kept(y, {index});
+  note_kept(y, {at});
   return y;
 }
 
 Tensor gather(const Tensor& x, const Tensor& index) {
   autograd::check_float("gather", x);
-  autograd::check_index("gather", x, index);
   Shape s = index.shape(), head = x.shape();
   check(x.rank() >= 1 && s.rank() == x.rank(), "gather: index {} for {}; expected one rank", index,
         x);
   head[-1] = s[-1];
   check(head == s, "gather: index {} for {}; sizes may differ in the last dim only", index, x);
-  autograd::check_range("gather", index, x.size(-1));
-  Tensor y = empty(s, x.dtype(), x.device()), at = autograd::rows_of(index);
+  Tensor at = autograd::rows_of(index_at("gather", x, index, x.size(-1)));
+  Tensor y = empty(s, x.dtype(), x.device());
   backend(x).gather(autograd::rows_of(x), at, autograd::rows_of(y));
   y = record("gather", y, {x}, [at, sx = x.shape()](const Tensor& dy) {
     Tensor dx = zeros(sx, dy.dtype(), dy.device());
     backend(dy).scatter_add(autograd::rows_of(dy), at, autograd::rows_of(dx));
     return Tensors{dx};
   });
-  note_kept(y, {index});
+  note_kept(y, {at});
   return y;
 }
 

@@ -110,6 +110,20 @@ inline triax::parallel::Settings settings(LlamaConfig& c) {
       .add(balance_settings(c));
 }
 
+/// Throws Error 78 for settings of experts that would not be heeded, as no block has any.
+inline void check_experts(LlamaConfig c) {
+  LlamaConfig plain;
+  auto given = triax::parallel::joined({expert_settings(c), balance_settings(c)});
+  auto none = triax::parallel::joined({expert_settings(plain), balance_settings(plain)});
+  for (size_t i = 0; i < given.size(); ++i)
+    triax::check_input(c.router.experts > 0 || literal(given[i]) == literal(none[i]),
+                       triax::Exit::config, "{}={} without experts\n  Add --experts N.",
+                       given[i].name, literal(given[i]));
+  triax::check_input(c.router.experts == 0 || c.dense_layers < c.layers, triax::Exit::config,
+                     "dense-layers={} of {} layers\n  Expected fewer: the others have experts.",
+                     c.dense_layers, c.layers);
+}
+
 /// Returns how to build a Llama. Throws Error 78 for settings that do not fit.
 inline triax::parallel::Build build_of(LlamaConfig c, const triax::text::Tokenizer& tokenizer) {
   check_heads(c), check_experts(c);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "core/check.h"
+#include "examples/llama/config.h"
 
 using namespace triax;
 
@@ -215,7 +216,7 @@ void add_mixture(Rules& all, const Kind& k, const LlamaConfig& m, const std::str
 }
 
 Rules rules(const LlamaConfig& m) {
-  check_heads(m);
+  check_heads(m), check_experts(m);
   const Kind& k = kind_of(m);
   const Shape table{m.vocab, m.width};
   Rules all{same("tokens.table", "model.embed_tokens.weight", table)};

@@ -51,21 +51,6 @@ inline void check_heads(const LlamaConfig& c) {
                      c.rope.low_turns, c.rope.high_turns);
 }
 
-/// Throws Error 78 for settings of experts that a model without any would not heed.
-inline void check_experts(const LlamaConfig& c) {
-  std::pair<const char*, double> settings[] = {
-      {"expert-hidden", c.expert_hidden},   {"shared-experts", c.shared_experts},
-      {"dense-layers", c.dense_layers},     {"shared-gate", c.shared_gate},
-      {"balance", c.router.balance},        {"router-z", c.router.z_loss},
-      {"balance-bias", c.router.bias_rate}, {"capacity", c.router.capacity}};
-  for (auto& [name, value] : settings)
-    triax::check_input(c.router.experts > 0 || value == 0, triax::Exit::config,
-                       "{}={} without experts\n  Add --experts N.", name, value);
-  triax::check_input(c.router.experts == 0 || c.dense_layers < c.layers, triax::Exit::config,
-                     "dense-layers={} of {} layers\n  Expected fewer: the others have experts.",
-                     c.dense_layers, c.layers);
-}
-
 /// The first half of a pre-norm block of Llama 2 and 3 (Touvron et al., 2023): x +
 /// attention(norm(x)), with grouped queries; key-value heads are split over the tensor-parallel
 /// ranks. x [rows, width]. Blocks add x + f(norm2(x)).

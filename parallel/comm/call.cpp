@@ -22,7 +22,10 @@ std::string str(Place place) {
   return fmt::format("{}:{}", file, place.line);
 }
 
-std::string located(const Call& c) { return fmt::format("{}   {}", describe(c), str(c.place)); }
+std::string located(const Call& c) {
+  std::string table = c.table == 0 ? "" : fmt::format(" of table {:08x}", c.table);
+  return fmt::format("{}{}   {}", describe(c), table, str(c.place));
+}
 
 Ledger::Line Ledger::total() const {
   Line sum;

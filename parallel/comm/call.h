@@ -58,7 +58,8 @@ struct Call {
   int peer = -1;      ///< root, or the other side of a send or recv
   int64_t numel = 0;  ///< elements of the smaller tensor: `mine`, or x; or of the largest slice
   Place place = {"", 0};
-  /// For an all_to_all with unequal slices: sender by sender, the slices for each rank.
+  uint32_t table = 0;  ///< the CRC-32C of the table of an all_to_all with unequal slices
+  /// For such a one: sender by sender, the slices for each rank.
   std::shared_ptr<const std::vector<Slice>> slices = {};
 
   /// True if it is between two ranks, not a collective.
@@ -71,7 +72,8 @@ struct Call {
   }
   /// True if two ranks of one collective make the same call.
   bool matches(const Call& o) const {
-    return kind == o.kind && op == o.op && dtype == o.dtype && peer == o.peer && numel == o.numel;
+    return kind == o.kind && op == o.op && dtype == o.dtype && peer == o.peer && numel == o.numel &&
+           table == o.table;
   }
 };
 

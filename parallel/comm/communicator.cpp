@@ -4,6 +4,7 @@
 
 #include "core/backend.h"
 #include "core/check.h"
+#include "core/io/checksum.h"
 #include "core/profile.h"
 #include "parallel/comm/profiled.h"
 
@@ -176,6 +177,7 @@ Work Communicator::all_to_all(const Tensor& mine, const Tensor& all,
       largest = std::max(largest, bytes);
     }
   call.slices = std::move(slices);
+  call.table = crc32c(rows.data(), rows.size() * sizeof rows[0]);
   call.numel = int64_t(largest / size_of(call.dtype));
   return begin({call, mine, all}, double(mine.bytes() - size_t(to[me]) * row));
 }

@@ -48,7 +48,7 @@ class Communicator : Immovable {
   Work all_to_all(const Tensor& mine, const Tensor& all, Place place = Place::here());
   /// Exchanges rows (of dim 0) by a table [sender][receiver] of their numbers, zero allowed, which
   /// all ranks know alike, by all_gather, say: `mine` lies in the order of receivers, `all` in that
-  /// of senders. Of tables that differ, those with other largest numbers are Error 76.
+  /// of senders.
   Work all_to_all(const Tensor& mine, const Tensor& all, const std::vector<int64_t>& rows,
                   Place place = Place::here());
   /// Sends x to another rank, or receives it. Operations between two ranks match in the order

@@ -103,11 +103,11 @@ Tensor Mixture::routed(const Tensor& all, const Router::Chosen& chosen,
     auto order = g.order.to_host<int32_t>();
     for (size_t i = 0; i < from.size(); ++i) from[i] = order[i] / int32_t(k);  // its row
   }
-  Tensor out = index_select(all, 0, from_host(from, {sent}, all.device()));
+  Tensor out = index_select(all, 0, from_host(from, {sent}, group.device()));
   Tensor h = grouped_linear(exchange.there(out), gate_up_, exchange.stretches());
   Tensor y = exchange.back(grouped_linear(gated(h), down_, exchange.stretches()));
   if (sent < rows * k) y = pad(y, {{.dim = 0, .after = rows * k - sent}});
-  y = view(index_select(y, 0, g.place.to(y.device())), {rows, k, all.size(1)});
+  y = view(index_select(y, 0, g.place), {rows, k, all.size(1)});
   return sum(y * view(cast(chosen.weights, y.dtype()), {rows, k, 1}), {1});
 }
 

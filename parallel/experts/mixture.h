@@ -23,7 +23,8 @@ triax::Tensor gated(const Tensor& h);
 /// back. The features of each expert are split over the ranks of tp.
 class Mixture : public nn::Module {
  public:
-  /// Throws Error 78 for experts that ep does not divide, and for a gate of no shared experts.
+  /// Throws Error 78 for experts that ep does not divide, a top_k above their number, a gate of no
+  /// shared experts, and slices of tp for equal bits.
   Mixture(int64_t width, const MixtureOptions& options, const TensorParallel& tp);
   /// Maps x as outside [rows, width] to the same. All ranks of ep call it alike.
   Tensor operator()(const Tensor& x, const nn::Batch& batch) const;

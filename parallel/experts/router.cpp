@@ -75,7 +75,7 @@ Router::Chosen Router::choose(const Tensor& scores, const nn::Batch& batch) cons
     for (int64_t& row : serial) row += nn::serial_of_row(batch, whole);
     chosen = batch.choices->settled(weight_.name, serial, chosen, by);
   }
-  Tensor weights = gather(scores, chosen.to(scores.device()));
+  Tensor weights = gather(scores, chosen);
   if (o_.weights == RouterOptions::Weights::normalized)
     weights = weights / sum(weights, {1}, Keep::yes);
   if (o_.weight_scale != 1) weights = weights * o_.weight_scale;
@@ -124,8 +124,9 @@ std::vector<double> Router::shares(const Tensor& experts, const nn::Batch& batch
   auto v = experts.to_host<int32_t>();
   int64_t time = nn::whole_rows(batch, experts.size(0) / int64_t(samples));
   double each = 1 / double(time * o_.top_k);
-  for (size_t i = 0; i < v.size(); ++i) f[i / (v.size() / samples) * n + size_t(v[i])] += each;
+  for (size_t i = 0; i < v.size(); ++i) ++f[i / (v.size() / samples) * n + size_t(v[i])];
   sum_over_rows(f, batch);
+  for (double& share : f) share *= each;  // of whole counts, whose sums have the same bits anywhere
   if (o_.over == RouterOptions::Over::sequence) return f;
   for (size_t e = 0; e < n; ++e) {
     double mean = 0;
@@ -160,7 +161,7 @@ Tensor Router::with_losses(const Tensor& y, const Scored& scored, const Tensor& 
   }
   std::vector<int32_t> sample(static_cast<size_t>(mine));
   for (size_t r = 0; r < sample.size(); ++r) sample[r] = int32_t((first + int64_t(r)) / time);
-  Tensor of = from_host(sample, {mine}, on), p = scored.scores;
+  Tensor of = from_host(sample, {mine}, experts.device()), p = scored.scores;
   if (o_.score == RouterOptions::Score::sigmoid) p = p / sum(p, {1}, Keep::yes);
   Tensor loss = sum(p * index_select(from_host(shares_of, {samples, n}, on), 0, of));
   if (o_.z_loss > 0) {

@@ -23,8 +23,8 @@ struct RouterOptions {
 };
 
 /// Chooses k experts for each row: those with the largest scores of x w^T. Nothing that it computes
-/// depends on the samples beside a row's own, so meshes agree: balance and capacity are those of a
-/// sequence, biases move by the counts of the whole step.
+/// depends on the samples beside a row's own, but for `Over::micro_batch`, so meshes agree: balance
+/// and capacity are those of a sequence, biases move by the counts of the whole step.
 class Router : public nn::Module {
  public:
   Router(int64_t width, const RouterOptions& options, const TensorParallel& tp);
@@ -39,8 +39,8 @@ class Router : public nn::Module {
   struct Chosen {
     Tensor experts, weights, taken;
   };
-  /// Chooses by `scores` of all rows that this rank has of its samples, and counts them. Waits once
-  /// for the device.
+  /// Chooses by `scores` of all rows that this rank has of its samples, and counts them. Waits for
+  /// the device.
   Chosen choose(const Tensor& scores, const nn::Batch& batch) const;
   /// Returns y with the losses of rows as outside, in whose samples the rows of all ranks of tp
   /// have chosen `experts`.

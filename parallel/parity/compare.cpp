@@ -30,9 +30,14 @@ double factor_of(const Assembled& right, const Assembled& other) {
 std::string guess(double factor, const MeshShape& mesh) {
   auto near = [&](double x) { return std::abs(factor - x) < 1e-2 * x; };
   auto sums = mesh.axes();
-  if (mesh.replicas() > mesh.dp) sums.push_back({"dp x ep", Cuts::samples, mesh.replicas()});
-  if (mesh.data() > mesh.replicas())
-    sums.push_back({mesh.ep > 1 ? "dp x ep x cp" : "dp x cp", Cuts::rows, mesh.data()});
+  for (Cuts cuts : {Cuts::samples, Cuts::samples | Cuts::rows}) {
+    std::vector<std::string> names;
+    for (const Axis& a : mesh.axes())
+      if (any(a.cuts, cuts) && a.size > 1) names.push_back(a.name);
+    std::string product = join(names, " x ");
+    if (names.size() > 1 && sums.back().name != product)
+      sums.push_back({product, cuts, mesh.ranks_along(cuts)});
+  }
   for (const Axis& axis : sums) {
     int size = axis.size;
     if (size == 1) continue;

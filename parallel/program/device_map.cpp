@@ -200,7 +200,7 @@ void check_alone(const TrainOptions& o) {
                o.step.offload == Offloaded::nothing;
   check_input(
       alone, Exit::config,
-      "device-map with --dp, --pp, --cp, --tp, --ranks, --placement or --offload\n  The map "
+      "device-map with --dp, --pp, --ep, --cp, --tp, --ranks, --placement or --offload\n  The map "
       "places the layers of one process. Leave the others, or --device-map, out.");
   const std::string& comm = o.launch.comm;
   check_input(comm == "auto" || comm == "threads", Exit::config,

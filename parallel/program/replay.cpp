@@ -76,14 +76,21 @@ class Player {
     while (trainer_.done() < what_.step) step();
     std::optional<Checkpoint> saved;
     if (!later.empty() && !diverged_) saved = Checkpoint::open(later, ranks);
+    std::map<std::string, int> parts;
     each_state(trainer_.update(), [&](const Piece& p) {
-      note(p);
+      std::string name = next_part(parts, p);
+      note(name, p.value, describe(p.part));
       if (saved && looked_at_)
-        seen_.saved.push_back(digest_of(name_of(p), saved->read(p.name, p.part, p.kind)));
+        seen_.saved.push_back(digest_of(name, saved->read(p.name, p.part, p.kind)));
     });
   }
 
  private:
+  /// Returns the piece's name, with `#1` behind the next of that name: what Muon keeps of experts.
+  static std::string next_part(std::map<std::string, int>& seen, const Piece& p) {
+    int number = seen[name_of(p)]++;
+    return number == 0 ? name_of(p) : fmt::format("{}#{}", name_of(p), number);
+  }
   bool now() const { return looked_at_ && trainer_.done() == what_.step; }
 
   void step() try {
@@ -124,7 +131,8 @@ class Player {
     for (auto* p : s.replica().parameters())
       if (p->value.defined()) names.push_back(p->name);
     for (auto& p : gradient_pieces(s.replica().data())) names.push_back(name_of(p));
-    for (auto& p : s.pieces(Holder::any)) names.push_back(name_of(p));
+    std::map<std::string, int> parts;
+    for (auto& p : s.pieces(Holder::any)) names.push_back(next_part(parts, p));
     check_input(std::ranges::count(names, what_.tensor) > 0, Exit::config,
                 "replay: rank {} has no tensor {}{}\n  Leave --tensor out for a list of all.",
                 what_.rank, printable(what_.tensor), hint(what_.tensor, names, "{}"));

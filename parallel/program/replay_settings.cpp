@@ -107,6 +107,7 @@ std::optional<CheckpointState> take_settings(ReplayOptions& what, TrainOptions& 
   std::string told = of.told(what.step, what.checkpoint, settings);
   CheckpointState state = of.state(told);
   restore(settings, told, state);
+  if (o.step.offload == Offloaded::nothing) o.step.offload_dir.clear();  // of a device map
   check_input(
       begin.step < o.steps, Exit::config,
       "replay: checkpoint {} is of the run's last step; expected an earlier one\n"

@@ -22,7 +22,7 @@ UNSEEN = [
              "Communicator::Seat{int(rank % ranks), int(rank / ranks)}")],
            WHY, FLAGS, "test_parallel", "BatchNormParity.MeshesAndGroups"),
     Unseen("running_statistics_of_this_replica", BUFFERS,
-           [("  if (mesh_.data().size() > 1) mesh_.data().all_reduce(sums_).wait();\n", "")],
+           [("  if (data_.size() > 1) data_.all_reduce(sums_).wait();\n", "")],
            WHY, FLAGS, "test_parallel", "BatchNormParity.MeshesAndGroups"),
     Unseen("running_statistics_not_started_afresh", REPLICA,
            [("  buffers_.begin();\n", "")],

@@ -12,11 +12,13 @@ namespace triax::parallel {
 struct PackedCall {
   int64_t numel;
   int32_t peer, line;
+  uint32_t table;
   uint8_t kind, op, dtype;
-  char file[77];
+  char file[73];
 
   static PackedCall of(const Call& c) {
-    PackedCall p{c.numel, c.peer, c.place.line, c.kind, uint8_t(c.op), uint8_t(c.dtype), {}};
+    PackedCall p{c.numel, c.peer,        c.place.line,     c.table,
+                 c.kind,  uint8_t(c.op), uint8_t(c.dtype), {}};
     size_t length = std::strlen(c.place.file), room = sizeof p.file - 1;
     const char* tail = c.place.file + (length > room ? length - room : 0);
     std::memcpy(p.file, tail, std::min(length, room));
@@ -24,7 +26,7 @@ struct PackedCall {
   }
   /// Returns the call, whose `place` points into this.
   Call call() const {
-    return {Call::Kind(kind), ReduceOp(op), DType(dtype), peer, numel, {file, line}};
+    return {Call::Kind(kind), ReduceOp(op), DType(dtype), peer, numel, {file, line}, table};
   }
 };
 

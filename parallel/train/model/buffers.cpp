@@ -6,7 +6,8 @@
 
 namespace triax::parallel {
 
-Buffers::Buffers(const std::vector<nn::Layers>& chunks, Mesh& mesh) : mesh_(mesh) {
+Buffers::Buffers(const std::vector<nn::Layers>& chunks, Mesh& mesh)
+    : mesh_(mesh), data_(mesh.over(mesh.shape().along(Cuts::samples | Cuts::rows))) {
   int64_t elements = 0;
   for (auto& layers : chunks)
     for (auto& layer : layers)
@@ -35,8 +36,8 @@ void Buffers::begin() {
 
 void Buffers::update(const Tensor& decision) {
   if (all_.empty()) return;
-  if (mesh_.data().size() > 1) mesh_.data().all_reduce(sums_).wait();
-  for (auto* b : all_) b->update(mesh_.data().size(), decision);
+  if (data_.size() > 1) data_.all_reduce(sums_).wait();
+  for (auto* b : all_) b->update(data_.size(), decision);
 }
 
 double Buffers::busiest() const {

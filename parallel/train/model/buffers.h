@@ -11,8 +11,7 @@ namespace triax::parallel {
 enum class Holder { owner, any };
 
 /// The buffers (nn::Buffer) of the layers that this rank's stage holds: side by side in memory, so
-/// that one all-reduce over those with other data sums what all replicas have accumulated in a
-/// step.
+/// that one all-reduce over all with other data sums what replicas have accumulated in a step.
 class Buffers {
  public:
   /// Allocates and initialises the buffers. `mesh` must outlive it.
@@ -30,6 +29,7 @@ class Buffers {
 
  private:
   Mesh& mesh_;
+  Communicator& data_;  // of those who train weights of their own, too
   std::vector<nn::Buffer*> all_;
   Tensor sums_;  // the sums of all buffers
 };

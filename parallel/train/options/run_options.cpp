@@ -79,13 +79,16 @@ void check_profile(const TrainOptions& o) {
 }
 
 /// Throws Error 78 for --check-replicas without data-parallel replicas that hold the same optimizer
-/// state (dp 1, or ZeRO), or where tensor-parallel ranks need not have equal bits.
+/// state (dp 1, or ZeRO), or where ranks need not have equal bits.
 void check_replicated(const TrainOptions& o) {
   const StepOptions& s = o.step;
   check_input(o.check_replicas == 0 || s.zero == Zero::off, Exit::config,
               "check-replicas={} with zero={}; expected data-parallel replicas that hold the same "
               "optimizer state\n  Leave it out, or use --zero 0.",
               o.check_replicas, int(s.zero));
+  check_input(o.check_replicas == 0 || s.mesh.ranks_along(Cuts::weights) == 1, Exit::config,
+              "check-replicas={} with {}, whose ranks train weights of their own\n  Leave it out.",
+              o.check_replicas, str(s.mesh));
   check_input(o.check_replicas == 0 || s.mesh.tp == 1 || !o.launch.nondeterministic, Exit::config,
               "check-replicas={} with tp={} and nondeterministic\n  Tensor-parallel ranks compute "
               "some gradients alike, bit for bit only without --nondeterministic.",

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
-#include <regex>
 
 #include "core/check.h"
 #include "core/io/files.h"
@@ -61,11 +60,6 @@ bool is_fresh(const Patterns& fresh, const std::string& name) {
   return std::ranges::any_of(fresh, [&](auto& pattern) { return matches(pattern, name); });
 }
 
-/// Returns what names the tensor of all layers: `block*.up.lora_a.weight`.
-std::string of_all_layers(const std::string& name) {
-  return std::regex_replace(name, std::regex("\\d+(?=\\.)"), "*");
-}
-
 /// Checks that no weight of the checkpoint is left out in silence.
 void check_claimed(const Checkpoint& checkpoint, const Replica& replica, const Patterns& fresh) {
   std::map<std::string, Shape> here;
@@ -83,19 +77,19 @@ void check_claimed(const Checkpoint& checkpoint, const Replica& replica, const P
     check_input(name.find('@') != name.npos || here.contains(name) || is_fresh(fresh, name),
                 Exit::data,
                 "init: checkpoint {}: tensor {} {} has no place in this model\n  To start without "
-                "it: --init-new \"{}\".",
-                checkpoint.path(), printable(name), tensor.full, printable(of_all_layers(name)));
+                "it: --init-new \"{}\", or a pattern.",
+                checkpoint.path(), printable(name), tensor.full, printable(name));
   for (auto& [name, shape] : here) {
     if (is_fresh(fresh, name)) continue;
     check_input(checkpoint.tensors().contains(name), Exit::data,
                 "init: checkpoint {} has no tensor {}, which this model has\n  To start with "
-                "the model's own: --init-new \"{}\".",
-                checkpoint.path(), name, of_all_layers(name));
+                "the model's own: --init-new \"{}\", or a pattern.",
+                checkpoint.path(), name, name);
     const Shape& stored = checkpoint.tensors().at(name).full;
     check_input(stored == shape, Exit::data,
                 "init: checkpoint {}: tensor {} is {}; expected {}\n  To start with the model's "
-                "own: --init-new \"{}\".",
-                checkpoint.path(), name, stored, shape, of_all_layers(name));
+                "own: --init-new \"{}\", or a pattern.",
+                checkpoint.path(), name, stored, shape, name);
   }
 }
 

@@ -78,6 +78,8 @@ if program.name == "llama":
         ("1x2x1", "all", "--bitwise --micro-batch 2 --zero 1")]]
     equal += ["--mesh 1x1x2x1x2 --sequence-parallel --experts 4 --shared-experts 2 --shared-gate --qkv-bias",
               "--mesh 2x1x1 --bitwise --micro-batch 3 --experts 4 --shared-experts 1 --shared-gate --qk-norm head"]
+    refused["--capacity 1"] = "capacity=1.0 without experts"
+    refused["--experts 4 --dense-layers 2"] = "dense-layers=2 of 2 layers"
     refused["--head-dim 5"] = "heads=4 with width=16, kv-heads=2, head-dim=5"
     refused["--mesh 1x1x2 --bitwise --tp-slices 2 --qk-norm head"] = "whole_always_summed"
     refused["--mesh 1x1x2 --bitwise --tp-slices 2 --qk-norm all"] = "leave"

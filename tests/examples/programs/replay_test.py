@@ -232,6 +232,22 @@ def began_with_weights(shop):
     shop.replay(0, "--checkpoint tuned/step-2 --tensor loss", "loss: f64 []")
 
 
+def velocities_of_experts(shop):
+    """Muon keeps one for each expert of a rank: all are compared, and can be looked at."""
+    flags = SMALL.replace(" --dropout 0.1", " --kv-heads 2 --experts 4 --optimizer muon --comm threads --ranks 2 --ep 2")
+    shop.run(0, "train", *flags.split(), "--out", "muon", program="llama")
+    shop.replay(0, "--checkpoint muon/step-2 --step 4 --rank 1", "EQUAL", "block0.experts.down/velocity#1", program="llama")
+    shop.replay(0, "--checkpoint muon/step-2 --step 3 --tensor block0.experts.down/velocity#1", "velocity#1: f32", program="llama")
+
+
+def lay_on_disk(shop):
+    """A device map put weights on disk, which a replay does not."""
+    (shop / "map.json").write_text('{"block0": "disk", "": "cpu"}')
+    (shop / "disk").mkdir()
+    shop.run(0, "train", *SMALL.split(), "--device-map", "map.json", "--offload-dir", "disk", "--out", "mapped")
+    shop.replay(0, "--checkpoint mapped/step-2 --step 3", "EQUAL")
+
+
 def checkpoints_were_pruned(shop):
     """The next checkpoint is of a start with another rate, as where --keep-best kept an old one. Paths need quotes."""
     shutil.copy(shop / "text.txt", shop / r'it"s \u0041.txt')
@@ -296,5 +312,7 @@ if __name__ == "__main__":
         start_that_nothing_describes(shop)
         made_up_validation(shop)
         checkpoint_of_another_run(shop)
+        velocities_of_experts(shop)
+        lay_on_disk(shop)
         checkpoints_were_pruned(shop)
         draws(shop, count, seed)

@@ -63,10 +63,6 @@ TEST(ThreadComm, MismatchNamesBothCalls) {
       {"broadcast(f32[6], root 1)", [](auto& c, auto& x) { c.broadcast(x, 1).wait(); }},
       {"all_gather(f32[2])", [](auto& c, auto& x) { c.all_gather(x.narrow(0, 0, 2), x).wait(); }},
       {"all_to_all(f32[2])", [](auto& c, auto& x) { c.all_to_all(x, zeros_like(x)).wait(); }},
-      {"all_to_all(counts)",
-       [](auto& c, auto& x) {
-         c.all_to_all(x, zeros_like(x), {2, 2, 2}, {2, 2, 2}).wait();
-       }},
       {"barrier()", [](auto& c, auto&) { c.barrier(); }},
       {"split()",
        [](auto& c, auto&) {
@@ -115,6 +111,15 @@ TEST(ThreadComm, FailingRankFailsAll) {
     ++lost;
   });
   EXPECT_EQ(lost, 2);
+}
+
+TEST(ThreadComm, NothingMovesByTablesThatDiffer) {
+  expect_end({Exit::mismatch, {"all_to_all(f32[8]) of table ", "rank 1: "}}, [](Communicator& c) {
+    bool other = c.rank() == 1;  // sends 4 rows where rank 0 expects 2
+    int64_t sent[] = {4, 4, 0}, expected[] = {2, 4, 0};
+    Tensor x = zeros({sent[c.rank()], 2}, f32, cpu), y = zeros({expected[c.rank()], 2}, f32, cpu);
+    c.all_to_all(x, y, {0, 4, 0, other ? 4 : 2, 0, 0, 0, 0, 0}).wait();
+  });
 }
 
 TEST(ThreadComm, RankThatReturnedIsNamed) {
@@ -185,17 +190,17 @@ TEST(ThreadComm, RefusesWhatDoesNotFit) {
     EXPECT_THROW((void)c.all_to_all(x, zeros({4, 6}, f16, cpu)), Error);
     EXPECT_THROW((void)c.all_to_all(zeros({3}, f32, cpu), zeros({3}, f32, cpu)), Error);
     Tensor y = zeros({4, 6}, f32, cpu);
-    auto refused = [&](const std::vector<int64_t>& to, const std::vector<int64_t>& from,
-                       const char* text) {
-      expect_error([&] { (void)c.all_to_all(x, y, to, from); }, {"all_to_all: ", text});
+    auto refused = [&](const std::vector<int64_t>& rows, const char* text) {
+      expect_error([&] { (void)c.all_to_all(x, y, rows); }, {"all_to_all: ", text});
     };
-    refused({1, 2}, {2, 2},
+    refused({2, 2, 2}, "a table of 3 counts for 2 ranks; expected 4");
+    refused({1, 2, 1, 2},
             "2 counts with a sum of 3 for mine = [4, 6] f32 on cpu; expected 2, with");
-    refused({2, 2}, {4}, "1 counts with a sum of 4 for all");
-    refused({5, -1}, {2, 2}, "-1 rows of mine; expected at least 0");
+    refused({1, 3, 1, 3}, "for all = [4, 6] f32 on cpu");
+    refused({5, -1, 5, -1}, "-1 rows of mine; expected at least 0");
     expect_error(
         [&] {
-          (void)c.all_to_all(x, zeros({4, 5}, f32, cpu), {2, 2}, {2, 2});
+          (void)c.all_to_all(x, zeros({4, 5}, f32, cpu), {2, 2, 2, 2});
         },
         {"rows of 6 elements in mine, of 5 in all"});
     EXPECT_THROW((void)c.broadcast(x, 2), Error);
