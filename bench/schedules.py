@@ -3,6 +3,7 @@
 
 bench/schedules.py build/release/bin/minigpt                      12 cases, 1 to 2 p, half of an activation held until W
 bench/schedules.py MINIGPT --hold 1 --memory 1 2 --last 1.2       other memory; the last stage takes 1.2 times as long
+bench/schedules.py MINIGPT --chunks 2 --hold 1 --named v-half     in a V, in the memory of v-half and beside it
 
 Every file that was found is checked by tests/parallel/pipeline/check_found.py. `*`: optimal, its bound is met. The exit
 status is 1 if a goal of these cases is missed; the goal is named below the table.
@@ -33,9 +34,10 @@ def search(row, cap, args, folder):
     """The comparison as JSON, and the seconds that it took."""
     _, stages, micros, times, _ = row
     path = folder / "found.json"
+    memory = f"{cap}p" if cap else {"v-min": (stages + 4) // 3, "v-half": (stages + 2) // 2}[args.named]
     scale = ",".join(["1"] * (stages - 1) + [str(args.last)])
     command = [args.minigpt, "schedule", "--search", "--json", "--save", path, "--pp", stages, "--micros", micros,
-               "--chunks", args.chunks, "--times", times, "--scale", scale, "--memory", f"{cap}p", "--hold", args.hold,
+               "--chunks", args.chunks, "--times", times, "--scale", scale, "--memory", memory, "--hold", args.hold,
                "--objective", args.objective, "--tries", args.tries, "--seed", args.seed]
     begin = time.monotonic()
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=True)
@@ -67,6 +69,8 @@ def missed(cap, cells, args):
     if args.last == 1.2 and cap == 1:
         misses += goal("the bubble is at most half of the built-in schedule's, or proven optimal,",
                        sum(c.proven or c.bubble <= c.builtin / 2 for c in cells))
+    if args.named:
+        return misses + goal(f"{args.named} is not better", sum(c.bubble <= c.builtin for c in cells))
     if args.last != 1 or args.hold != 0.5:
         return misses
     if args.chunks == 2:
@@ -87,17 +91,19 @@ def missed(cap, cells, args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("minigpt")
-    parser.add_argument("--memory", type=float, nargs="+", default=[1, 1.25, 1.5, 1.75, 2], help="in stages")
+    parser.add_argument("--memory", type=float, nargs="+", help="in stages; default: 1 to 2, or with --named what it holds")
     parser.add_argument("--hold", type=float, default=0.5)
     parser.add_argument("--chunks", type=int, default=1, help="2: in a V")
+    parser.add_argument("--named", choices=["v-min", "v-half"], help="search in the memory of this schedule")
     parser.add_argument("--objective", default="span")
     parser.add_argument("--last", type=float, default=1, help="factor of the last stage's times")
     parser.add_argument("--tries", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rows", type=int, nargs="+", default=range(len(ROWS)))
     args = parser.parse_args()
-    named = "zb-v" if args.chunks == 2 else "zb-h1"
-    caps = " | ".join(f"{cap:g}p" for cap in args.memory)
+    named = args.named or ("zb-v" if args.chunks == 2 else "zb-h1")
+    args.memory = args.memory or ([0] if args.named else [1, 1.25, 1.5, 1.75, 2])
+    caps = " | ".join(f"{cap:g}p" if cap else "found" for cap in args.memory)
     print(f"| model, micro-batches | {named} | {caps} | ZB-2p, published | s |")
     print("|" + "---|" * (len(args.memory) + 4))
     by_cap = {cap: [] for cap in args.memory}

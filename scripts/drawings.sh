@@ -24,7 +24,7 @@ draw() { "$root/scripts/draw.py" --svg "$directory/$1.svg" "${@:2}"; }
 
 json=$(mktemp -d)
 trap 'rm -r "$json"' EXIT
-for name in gpipe 1f1b interleaved zb-h1 zb-interleaved zb-v dualpipev; do
+for name in gpipe 1f1b interleaved zb-h1 zb-interleaved v-min v-half zb-v dualpipev; do
   "$programs/minigpt" schedule --schedule "$name" --pp 4 --micros 8 --json >"$json/$name"
   draw "$name" "$json/$name"
 done

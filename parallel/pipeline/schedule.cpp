@@ -65,6 +65,7 @@ struct Named {
   Actions (*make)(const PipelineShape&, int);
   int chunks = 1;
   Placement placement = Placement::ring;
+  std::vector<Actions> (*all)(const PipelineShape&) = nullptr;  ///< instead of `make`
 };
 constexpr Named named[] = {{"gpipe", gpipe},
                            {"1f1b", one_f_one_b},
@@ -72,6 +73,9 @@ constexpr Named named[] = {{"gpipe", gpipe},
                            {"zb-h1", zb_h1},
                            {"zb-interleaved", zb_interleaved, 2},
                            {"zb-2p", zb_2p},
+                           {"1f1b-v", nullptr, 2, Placement::v, one_f_one_b_v},
+                           {"v-min", nullptr, 2, Placement::v, v_min},
+                           {"v-half", nullptr, 2, Placement::v, v_half},
                            {"zb-v", zb_v, 2, Placement::v},
                            {"dualpipev", dualpipev, 2, Placement::v}};
 
@@ -176,6 +180,7 @@ std::vector<Actions> lists_of(const Schedule& schedule, const PipelineShape& s) 
   check_input(bool(schedule.make), Exit::config,
               "schedule: an empty function; expected one that makes lists");
   check_shape("schedule", s);
+  if (schedule.all) return schedule.all(s);
   std::vector<Actions> lists;
   for (int stage = 0; stage < s.stages; ++stage) lists.push_back(schedule(s, stage));
   return lists;
@@ -188,8 +193,17 @@ std::vector<std::string> schedule_names() {
 }
 
 Schedule schedule_named(const std::string& name) {
-  for (const Named& n : named)
-    if (n.name == name) return {n.make, n.placement, n.chunks};
+  for (const Named& n : named) {
+    if (n.name != name) continue;
+    if (!n.all) return {n.make, n.placement, n.chunks};
+    auto make = [n](const PipelineShape& s, int stage) {
+      check_arguments(fmt::format("schedule {}", n.name).c_str(), s, stage);
+      return n.all(s)[size_t(stage)];
+    };
+    Schedule schedule(make, n.placement, n.chunks);
+    schedule.all = n.all;
+    return schedule;
+  }
   fail(Exit::config, "schedule: unknown name `{}`; expected one of {}", printable(name),
        join(schedule_names(), ", "));
 }

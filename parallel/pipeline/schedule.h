@@ -66,6 +66,9 @@ struct PipelineShape {
 /// they do not fit.
 struct Schedule {
   std::function<Actions(const PipelineShape& shape, int stage)> make;
+  /// Makes the lists of all stages at once, for schedules whose stages depend on each other; else
+  /// empty.
+  std::function<std::vector<Actions>(const PipelineShape& shape)> all;
   Placement placement = Placement::ring;  ///< of the shapes that it is run on
   int chunks = 1;                         ///< per stage, unless a run says how many
 
@@ -114,6 +117,16 @@ Actions zb_2p(const PipelineShape& shape, int stage);
 /// Controllable Memory", 2024).
 Actions zb_v(const PipelineShape& shape, int stage);
 
+/// Building blocks that repeat, two chunks a stage in a V (Qi et al. 2024): the lists of all
+/// stages. A stage holds at most (stages + 2) / 2 micro-batches with `v_half`, rounded down, and
+/// (stages + 4) / 3 with `v_min`. If a forward and both halves of a backward take the same time,
+/// the bubble is about a half and two thirds of that of 1F1B.
+std::vector<Actions> v_half(const PipelineShape& shape);
+std::vector<Actions> v_min(const PipelineShape& shape);
+/// Likewise with whole backwards: about two thirds of the activations of 1F1B, and no larger
+/// bubble.
+std::vector<Actions> one_f_one_b_v(const PipelineShape& shape);
+
 /// DualPipe (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024, section 3.2.1) with one copy of the
 /// model in a V, at most 2 * stages + 1 live. A forward and a backward of different chunks stand in
 /// pairs, made to overlap; here they run one after the other.
@@ -130,7 +143,8 @@ void check_arguments(const char* who, const PipelineShape& shape, int stage);
 /// for an empty function.
 std::vector<Actions> lists_of(const Schedule& schedule, const PipelineShape& shape);
 
-/// Returns `gpipe`, `1f1b`, `interleaved`, `zb-h1`, `zb-interleaved`, `zb-2p`, `zb-v`, `dualpipev`.
+/// Returns `gpipe`, `1f1b`, `interleaved`, `zb-h1`, `zb-interleaved`, `zb-2p`, `1f1b-v`, `v-min`,
+/// `v-half`, `zb-v`, `dualpipev`.
 std::vector<std::string> schedule_names();
 
 /// Returns the schedule of that name. Throws Error 78 that lists the names.

@@ -2,7 +2,7 @@
 #include <deque>
 
 #include "core/check.h"
-#include "parallel/pipeline/schedule.h"
+#include "parallel/pipeline/building_block.h"
 
 namespace triax::parallel {
 namespace {
@@ -67,6 +67,25 @@ Actions zb_v(const PipelineShape& s, int stage) {
   list.add(s.micros - s.stages, {f0, i0, w, f1, i1, w});
   list.add(stage, {i0, i1}).add(after, {i0, w});  // weights wait, so that inputs go on at once
   return list.add(2 * s.micros, {w}).list();
+}
+
+std::vector<Actions> v_half(const PipelineShape& s) {
+  check_v("schedule v-half", s, 0);
+  auto block = make_block(s.stages, {2, 1, 2, 1}, {0, 0, s.stages % 2 == 0 ? 3 : 0, 0});
+  return repeat(block, s.micros, (s.stages + 2) / 2 * 2);
+}
+
+std::vector<Actions> v_min(const PipelineShape& s) {
+  check_v("schedule v-min", s, 0);
+  auto block = make_block(s.stages, {1, 1, 1, 1}, {0, s.stages % 3 == 2 ? 1 : 0, 0, 0});
+  return repeat(block, s.micros, (s.stages + 4) / 3 * 2);
+}
+
+std::vector<Actions> one_f_one_b_v(const PipelineShape& s) {
+  check_v("schedule 1f1b-v", s, 0);
+  auto block =
+      make_block(s.stages, {1, 1, 2, 2}, {0, 0, s.stages % 3 == 0 ? 3 : 0, 0}, Action::backward);
+  return repeat(block, s.micros, 2 * ((2 * s.stages + 2) / 3 + (s.stages % 3 == 0)));
 }
 
 Actions dualpipev(const PipelineShape& s, int stage) {

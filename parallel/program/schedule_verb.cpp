@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "core/check.h"
 #include "core/io/files.h"
@@ -85,9 +86,52 @@ void print(const Timeline& timeline, bool json) {
   else print(timeline_text(timeline, terminal_columns()) + "\n");
 }
 
+/// Returns the problems of a search: of --chunks, or else of one chunk and of two in a V, that of
+/// the lower bound first.
+std::vector<ScheduleFile> problems(const ScheduleOptions& o) {
+  std::vector<ScheduleFile> all;
+  for (int chunks : o.shape.chunks > 0 ? std::vector{o.shape.chunks} : std::vector{1, 2}) {
+    ScheduleFile p{.shape = o.shape, .budget = o.budget};
+    p.shape.chunks = chunks;
+    p.shape.placement = chunks > 1 ? Placement::v : Placement::ring;
+    p.budget.cap.assign(size_t(o.shape.stages), cap_of(o));
+    p.times = times_of(o, p.shape);
+    if (!p.times.empty()) all.push_back(p);
+  }
+  check_input(!all.empty(), Exit::config,
+              "times={}: times of neither {} nor {} stages and chunks; expected those of one",
+              printable(o.times), o.shape.stages, 2 * o.shape.stages);
+  if (all.size() == 1) return all;
+  for (ScheduleFile& p : all) {
+    check_budget(p.shape, p.budget);
+    p.bound = lower_bound(p.shape, p.times, p.budget);
+    p.budget.effort = .5;
+  }
+  std::ranges::stable_sort(all, {}, &ScheduleFile::bound);
+  return all;
+}
+
+/// Returns the best schedule of all problems, no worse than any of `schedules` in the same memory.
+ScheduleFile best_of(const ScheduleOptions& o, const Schedules& schedules,
+                     const SearchWatch& watch) {
+  ScheduleFile best{.cost = std::numeric_limits<double>::infinity()};
+  for (ScheduleFile& p : problems(o)) {
+    if (meets(best.cost, p.bound)) continue;
+    Synthesis s = synthesize(p.shape, p.times, p.budget, uint64_t(o.seed), watch);
+    if (s.cost >= best.cost) continue;
+    p.lists = s.lists, p.cost = s.cost, p.bound = s.bound;
+    best = p;
+  }
+  if (o.shape.chunks > 0) return best;
+  for (const auto& [name, schedule] : schedules) {
+    ScheduleFile s = beside(best, schedule, [&](auto& shape) { return times_of(o, shape); });
+    if (s.lists.empty() || s.cost >= best.cost) continue;
+    if (within(s.budget, peak_memory(s.lists, s.shape, s.budget.hold))) best = s;
+  }
+  return best;
+}
+
 void search(const ScheduleOptions& o, const Schedules& schedules) {
-  ScheduleFile found{.shape = o.shape, .times = times_of(o, o.shape), .budget = o.budget};
-  found.budget.cap.assign(size_t(o.shape.stages), cap_of(o));
   SearchProgress progress;
   auto watch = [&](double share, double cost, double bound) {
     if (!progress.due()) return;  // most tries take less time than the text
@@ -96,10 +140,7 @@ void search(const ScheduleOptions& o, const Schedules& schedules) {
     progress.say(fmt::format("schedule: {:.0f} % of the search done, {}, lower bound {:.6g}",
                              100 * share, best, bound));
   };
-  Synthesis s = synthesize(found.shape, found.times, found.budget, uint64_t(o.seed), watch);
-  found.cost = s.cost;
-  found.bound = s.bound;
-  found.lists = s.lists;
+  ScheduleFile found = best_of(o, schedules, watch);
   if (!o.save.empty()) disk().replace(o.save, schedule_json(found));
   Comparison beside = compare(schedules, found, [&](const PipelineShape& shape) {
     // Called before each schedule is simulated, which may take seconds.
@@ -174,11 +215,7 @@ void show_schedule(const ScheduleOptions& given, const Schedules& schedules,
   check_of_use(o, flags);
   check_save(o.save);
   if (is_schedule_file(o.schedule) && !o.search) return show_file(o, flags);
-  if (o.search) {
-    o.shape.chunks = std::max(1, o.shape.chunks);
-    if (o.shape.chunks > 1) o.shape.placement = Placement::v;
-    return search(o, schedules);
-  }
+  if (o.search) return search(o, schedules);
   const Schedule& chosen = schedules.at(o.schedule);
   o.shape.placement = chosen.placement;
   if (o.shape.chunks == 0) o.shape.chunks = chosen.chunks;
@@ -206,11 +243,10 @@ Settings shown_settings(ScheduleOptions& o, const Schedules& schedules) {
 Settings search_settings(ScheduleOptions& o) {
   SettingGroup searched("Search");
   return searched
-      .add(
-          "search", "",
-          "look for the best schedule within --memory, of one chunk per stage or, with --chunks 2, "
-          "two in a V, and compare it with the rest",
-          &o.search)
+      .add("search", "",
+           "look for the best schedule within --memory, of one chunk per stage or two in a V, "
+           "whichever is better without --chunks, and compare it with the rest",
+           &o.search)
       .add("memory", "1.5p|N",
            "activations of one micro-batch that a stage may hold: N, or in stages, as 1.5p",
            &o.memory)

@@ -42,25 +42,32 @@ double Comparison::best_bubble() const {
 }
 
 Comparison::Row row_of(const std::string& name, const ScheduleFile& s) {
-  double cost = cost_of(simulate(s.lists, s.shape, s.times), s.budget.objective);
   return {name,
           s.shape.chunks,
           s.shape.placement,
-          cost,
-          1 - busiest(s.shape, s.times) / cost,
+          s.cost,
+          1 - busiest(s.shape, s.times) / s.cost,
           peak_memory(s.lists, s.shape, s.budget.hold)};
 }
 
+ScheduleFile beside(const ScheduleFile& found, const Schedule& schedule, const TimesOf& times) {
+  ScheduleFile s = found;
+  s.shape.chunks = schedule.chunks;
+  s.shape.placement = schedule.placement;
+  s.lists.clear();
+  s.times = times(s.shape);
+  if (!s.times.empty()) s.lists = lists_that_fit(schedule, s.shape);
+  if (s.lists.empty()) return s;
+  s.cost = cost_of(simulate(s.lists, s.shape, s.times), s.budget.objective);
+  s.bound = lower_bound(s.shape, s.times, s.budget);
+  return s;
+}
+
 Comparison compare(const std::map<std::string, Schedule>& schedules, const ScheduleFile& found,
-                   const std::function<StageTimes(const PipelineShape&)>& times) {
+                   const TimesOf& times) {
   Comparison c{{}, found};
   for (auto& [name, schedule] : schedules) {
-    ScheduleFile s = found;
-    s.shape.chunks = schedule.chunks;
-    s.shape.placement = schedule.placement;
-    s.times = times(s.shape);
-    if (s.times.empty()) continue;
-    s.lists = lists_that_fit(schedule, s.shape);
+    ScheduleFile s = beside(found, schedule, times);
     if (!s.lists.empty()) c.rows.push_back(row_of(name, s));
   }
   c.rows.push_back(row_of(found_name, found));

@@ -23,13 +23,20 @@ struct Comparison {
   double best_bubble() const;  ///< of a schedule that costs found.bound
 };
 
-/// Returns the row of any lists.
+/// Returns the row of lists with their cost.
 Comparison::Row row_of(const std::string& name, const ScheduleFile& lists);
+
+/// Returns the times of the virtual stages of a shape, or none.
+using TimesOf = std::function<StageTimes(const PipelineShape&)>;
+
+/// Returns a schedule for the stages, micro-batches and memory of `found`, with its cost and bound.
+/// No lists, if its shape has no times or does not fit.
+ScheduleFile beside(const ScheduleFile& found, const Schedule& schedule, const TimesOf& times);
 
 /// Compares. `times`: of the virtual stages of that shape; schedules for which it returns none are
 /// left out. Of schedules with the same lists the first is shown.
 Comparison compare(const std::map<std::string, Schedule>& schedules, const ScheduleFile& found,
-                   const std::function<StageTimes(const PipelineShape&)>& times);
+                   const TimesOf& times);
 
 /// Returns text for a terminal: a table, the bound, and the found one's distance from it.
 std::string comparison_text(const Comparison& comparison);

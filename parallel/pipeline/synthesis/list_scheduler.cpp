@@ -4,6 +4,10 @@
 
 namespace triax::parallel::synthesis {
 
+bool has_weights(const Actions& list) {
+  return std::ranges::count(list, Action::backward_weight, &Action::kind) > 0;
+}
+
 ListScheduler::ListScheduler(const Problem& problem) : p_(problem) {
   lists_.resize(size_t(p_.shape.stages));
   for (Actions& list : lists_) list.reserve(3 * size_t(p_.shape.chunks) * size_t(p_.shape.micros));
@@ -13,6 +17,7 @@ ListScheduler::ListScheduler(const Problem& problem) : p_(problem) {
 void ListScheduler::begin(const Policy& policy, const std::vector<Actions>* order) {
   policy_ = &policy;
   order_ = order;
+  tells_weights_ = order && has_weights(order->front());
   size_t passes = size_t(p_.virtual_stages()) * size_t(p_.shape.micros);
   stages_.assign(size_t(p_.shape.stages), {});
   pieces_.assign(size_t(p_.virtual_stages()), {});
@@ -83,7 +88,8 @@ ListScheduler::Candidates ListScheduler::candidates(int s) {
   };
   for (int chunk = p_.shape.chunks - 1; chunk >= 0; --chunk) {
     const Piece& n = piece(s, chunk);
-    if (n.weights < n.inputs && all.weight < 0) all.weight = chunk;
+    bool may_weigh = !tells_weights_ || may(Action::backward_weight, chunk);
+    if (n.weights < n.inputs && all.weight < 0 && may_weigh) all.weight = chunk;
     if (n.forwards < p_.shape.micros && may(Action::forward, chunk) && may_begin(s, chunk))
       offer(all.forward, chunk);
     if (n.inputs < n.forwards && may(Action::backward_input, chunk) &&
@@ -129,7 +135,8 @@ void ListScheduler::take(int s) {
   Piece& n = pieces_[size_t(v)];
   changed_.assign(1, s);
   if (x.began < 0) x.began = now.at;
-  if (now.kind != Action::backward_weight) x.last = now.kind, ++x.next;
+  if (now.kind != Action::backward_weight) x.last = now.kind;
+  if (now.kind != Action::backward_weight || tells_weights_) ++x.next;
   int micro = 0;
   double takes = t.backward_input;
   switch (now.kind) {

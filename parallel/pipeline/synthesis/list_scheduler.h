@@ -27,6 +27,9 @@ struct Score {
   double soft = infinity;  ///< cost, plus a small part of the stages' average time
 };
 
+/// True if a list says when weights come.
+bool has_weights(const Actions& list);
+
 /// Builds all lists at once, action by action in the order in which they begin, under the rules of
 /// simulate(): a handover takes place when it was sent and the one before it on its channel taken.
 class ListScheduler {
@@ -34,7 +37,8 @@ class ListScheduler {
   explicit ListScheduler(const Problem& problem);
 
   /// Makes a try, which ends as soon as it is seen to cost more than `limit`. With `order`,
-  /// forwards and backwards are in that order, and weights wherever there is time.
+  /// forwards and backwards are in that order, and so are weights if it has any, or else wherever
+  /// there is time.
   Score run(const Policy& policy, double limit, const std::vector<Actions>* order = nullptr);
   /// Returns the least difference of `soft` and `cost`: no stage takes less than its work.
   double least_difference() const { return softness * work_ / p_.shape.stages; }
@@ -100,6 +104,7 @@ class ListScheduler {
   int64_t actions_done_ = 0;
   const Policy* policy_ = nullptr;
   const std::vector<Actions>* order_ = nullptr;
+  bool tells_weights_ = false;  // the order has weights
   std::vector<Stage> stages_;
   std::vector<Piece> pieces_;
   std::vector<double> forwards_sent_, inputs_sent_;  // by receiver and micro-batch

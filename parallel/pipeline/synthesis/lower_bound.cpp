@@ -5,7 +5,8 @@
 //         still holds to do.
 // So it takes its work, its ramp and its way out. Also, from the first forward of s to the last
 // backward of a later stage k and back to s: the way to k, all forwards and backwards of k with
-// its ramp, those of its weights that memory does not let it put off, and the way back.
+// its ramp, those of its weights that memory does not let it put off, and the way back. Likewise to
+// the last forward of k, and from there by the end of the model back to s.
 #include <algorithm>
 #include <cmath>
 
@@ -42,7 +43,7 @@ class Bounds {
       bound = std::max(bound, stage + (makespan() ? there_[size_t(first(s))] : 0));
       for (int k = 0; k < p_.shape.stages; ++k)
         if (first(s) <= first(k) && (!makespan() || first(s) == 0))
-          bound = std::max(bound, through(s, k));
+          bound = std::max({bound, through(s, k), around(s, k)});
     }
     return bound;
   }
@@ -90,19 +91,23 @@ class Bounds {
     return std::max(0., way - double(std::min(places(s), passes())) * forward(s));
   }
 
-  double drain_after(int s) const {
-    // x wait for both halves beside the last forward, y for their weights: all that the stage has.
-    double fill = 0;
+  /// Returns the most that a stage can have left to do, beside the last forward that it holds.
+  double left_beside_last(int s) const {
+    double most = 0;  // x wait for both halves, y for their weights
     for (int64_t x = 0; x < std::min(places(s), passes()); ++x) {
       int64_t y = std::min(passes() - 1 - x, owed_beside(s, x + 1));
-      fill = std::max(fill, double(x) * both_halves(s) + double(y) * weight(s));
+      most = std::max(most, double(x) * both_halves(s) + double(y) * weight(s));
     }
+    return most;
+  }
+
+  double drain_after(int s) const {
     double way = infinity;  // of the chunk that comes back first
     for (int c = 0; c < p_.shape.chunks; ++c) {
       auto v = size_t(p_.shape.virtual_stage(s, c));
       way = std::min(way, there_.back() - there_[v] - p_.times[v].forward + back_[v]);
     }
-    return std::max(0., way - fill);
+    return std::max(0., way - left_beside_last(s));
   }
 
   /// Returns the time of round trips of as many micro-batches at once as stage s may hold, while
@@ -123,6 +128,16 @@ class Bounds {
     double there = there_[u] - there_[v], back = back_[v] - back_[u];
     if (u > v) back += p_.times[v].backward_input - p_.times[u].backward_input;
     return there + ramp(k) + work(k) - double(owed) * weight(k) + back +
+           p_.times[v].backward_weight;
+  }
+
+  /// Returns likewise, by the last forward of k: before it, k has done all but what it may then
+  /// hold; after it, it goes to the end of the model and back to s.
+  double around(int s, int k) const {
+    auto v = size_t(first(s)), u = size_t(last(k));
+    double done = work(k) + (all_fit(k) ? 0 : ramp(k)) - left_beside_last(k) - both_halves(k);
+    double way = there_.back() - there_[u] - p_.times[u].forward + back_[v];
+    return there_[size_t(first(k))] - there_[v] + done + way + p_.times[v].backward_input +
            p_.times[v].backward_weight;
   }
 

@@ -5,7 +5,7 @@
 namespace triax::parallel::synthesis {
 namespace {
 
-constexpr int64_t default_actions = 30'000'000, least_tries = 100;
+constexpr int64_t default_actions = 50'000'000, least_tries = 100;
 
 }  // namespace
 
@@ -26,8 +26,10 @@ bool Search::over(double share) const { return meets(cost_, bound_) || left() <=
 
 double Search::left() const {
   if (p_.budget.tries > 0) return 1 - double(tried_) / double(p_.budget.tries);
-  int64_t all = default_actions + least_tries * scheduler_.actions();
-  return 1 - double(scheduler_.actions_done()) / double(all);
+  // An action takes longer, the more stages there are.
+  double slower = (8. + p_.shape.stages) / 16, least = double(least_tries * scheduler_.actions());
+  double all = std::max(p_.budget.effort * default_actions, slower * least);
+  return 1 - slower * double(scheduler_.actions_done()) / all;
 }
 
 Score Search::consider(const Policy& policy, double most, const std::vector<Actions>* order) {
@@ -43,7 +45,9 @@ Score Search::consider(const Policy& policy, double most, const std::vector<Acti
 void Search::run() {
   try_grid();
   if (policy_soft_ < infinity) anneal_policies();
-  if (!best_.empty()) anneal_orders();
+  if (!best_.empty()) anneal_orders(Weights::free, p_.shape.chunks > 1 ? .55 : .95);
+  if (p_.shape.chunks == 2) try_blocks();
+  if (!best_.empty()) anneal_orders(Weights::told, 1);
 }
 
 /// Tries policies with the same rules on all stages.
@@ -54,7 +58,7 @@ void Search::try_grid() {
     for (double room : rooms)
       for (double weight_waits : {.5, .1, .3, 0., .7, .9})
         for (int early : {1, 4, 0}) {
-          if (over(.25)) return;
+          if (over(.2)) return;
           StagePolicy rules{
               .weight_waits = weight_waits, .forward_waits = forward_waits, .early = early};
           Policy policy(size_t(p_.shape.stages), rules);
@@ -88,7 +92,7 @@ void Search::change(Policy& policy) {
 }
 
 void Search::anneal_policies() {
-  const double share = p_.shape.chunks > 1 ? .4 : .7;  // orders matter more for several chunks
+  const double share = p_.shape.chunks > 1 ? .3 : .7;  // orders matter more for several chunks
   Policy now = policy_;
   double value = policy_soft_;
   while (!over(share)) {

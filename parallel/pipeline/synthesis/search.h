@@ -44,7 +44,10 @@ class Search {
 
   void try_grid();
   void anneal_policies();
-  void anneal_orders();
+  void try_blocks();
+  /// Anneals the order of the best lists: with weights, or of forwards and backwards alone.
+  enum class Weights : uint8_t { free, told };
+  void anneal_orders(Weights weights, double share);
 
   /// Draws a range of stages, often one alone.
   std::pair<int, int> draw_stretch();

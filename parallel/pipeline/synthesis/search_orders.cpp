@@ -1,4 +1,4 @@
-// The second half of a search: the order of forwards and backwards itself is annealed. The list
+// The second part of a search: the order of forwards and backwards itself is annealed. The list
 // scheduler says where weights go, and whether memory suffices.
 #include <algorithm>
 
@@ -10,7 +10,10 @@ namespace {
 /// True if two neighbours of a list may change places. Passes of one kind through one chunk stay in
 /// the order of micro-batches, as links need it, and a backward behind its forward.
 bool can_swap(const Action& a, const Action& b) {
-  return a.chunk != b.chunk || (a.kind != b.kind && a.micro != b.micro);
+  auto sort = [](const Action& x) {
+    return x.kind == Action::backward_input ? Action::backward : x.kind;
+  };
+  return a.chunk != b.chunk || (sort(a) != sort(b) && a.micro != b.micro);
 }
 
 /// Moves the action at `from` by up to `far` places up (step 1) or down (-1), as far as it can.
@@ -35,7 +38,9 @@ void Search::move_one(Actions& order) {
 /// Moves the same passes of neighbouring micro-batches on neighbouring stages together, which
 /// single moves would have to do one by one, each for the worse.
 void Search::move_many(std::vector<Actions>& orders, std::pair<int, int> stretch) {
-  auto kind = draw_.one_in(2) ? Action::forward : Action::backward_input;
+  constexpr Action::Kind kinds[] = {Action::forward, Action::backward_input,
+                                    Action::backward_weight};
+  auto kind = kinds[draw_.below(3)];
   int chunk = draw_.below(p_.shape.chunks), first = draw_.below(p_.shape.micros);
   int last = first + draw_.below(draw_.one_in(2) ? 4 : p_.shape.micros);
   int step = draw_.one_in(2) ? 1 : -1, far = 1 + draw_.below(3);
@@ -53,23 +58,24 @@ void Search::move_many(std::vector<Actions>& orders, std::pair<int, int> stretch
   }
 }
 
-void Search::anneal_orders() {
+void Search::anneal_orders(Weights weights, double share) {
   std::vector<Actions> now = best_;
   for (Actions& list : now) {
-    std::erase_if(list, [](auto& a) { return a.kind == Action::backward_weight; });
+    if (weights == Weights::free)
+      std::erase_if(list, [](auto& a) { return a.kind == Action::backward_weight; });
     for (Action& a : list)
-      if (a.kind == Action::backward) a.kind = Action::backward_input;
+      if (a.kind == Action::backward && weights == Weights::free) a.kind = Action::backward_input;
   }
   Policy policy(size_t(p_.shape.stages));
   double value = infinity;
   for (double waits : {.5, 0., .2, .35, .7, .9, 1.1}) {
-    if (over(1)) return;
+    if (over(share)) return;
     Policy other(policy.size(), {.weight_waits = waits});
     for (size_t s = 0; s < other.size() && p_.growth > 0; ++s) other[s].room = policy_[s].room;
     Score score = consider(other, value, &now);
     if (score.soft < value) value = score.soft, policy = other;
   }
-  while (!over(1)) {
+  while (!over(share)) {
     Policy other = policy;
     auto [from, to] = draw_stretch();
     int way = draw_.below(4);

@@ -26,15 +26,17 @@ namespace {
 
 /// Offers the named schedules, in halves and, where those may take more memory, whole.
 void offer_named(Search& search, const Problem& p) {
-  auto offer = [&](const Schedule& schedule) {
-    auto lists = lists_that_fit(schedule, p.shape);
-    if (!lists.empty() && within(p.budget, peak_memory(lists, p.shape, p.budget.hold)))
+  auto offer = [&](const std::vector<Actions>& lists) {
+    if (within(p.budget, peak_memory(lists, p.shape, p.budget.hold)))
       search.offer(lists, cost_of(simulate(lists, p.shape, p.times), p.budget.objective));
   };
   for (const std::string& name : schedule_names()) {
-    Schedule whole = schedule_named(name);
-    if (whole.placement != p.shape.placement || whole.chunks != p.shape.chunks) continue;
-    offer([&](auto& s, int stage) { return split_backward(whole(s, stage), 0); });
+    Schedule schedule = schedule_named(name);
+    if (schedule.placement != p.shape.placement || schedule.chunks != p.shape.chunks) continue;
+    auto whole = lists_that_fit(schedule, p.shape), halves = whole;
+    if (whole.empty()) continue;
+    for (Actions& list : halves) list = split_backward(list, 0);
+    offer(halves);
     if (p.growth > 0) offer(whole);
   }
 }
@@ -75,8 +77,9 @@ double busiest(const PipelineShape& shape, const StageTimes& times) {
 }
 
 std::vector<Actions> lists_that_fit(const Schedule& schedule, const PipelineShape& shape) try {
-  check_schedule(schedule, shape);
-  return lists_of(schedule, shape);
+  auto lists = lists_of(schedule, shape);
+  check_schedule([&](auto&, int stage) { return lists[size_t(stage)]; }, shape);
+  return lists;
 } catch (const Error& e) {
   if (e.code() != Exit::config) throw;
   return {};
@@ -88,21 +91,23 @@ bool within(const Budget& budget, const std::vector<double>& peak) {
   return true;
 }
 
+double most_held(const Actions& list, const PipelineShape& shape, double hold) {
+  int64_t whole = 0, halves = 0;
+  double most = 0;
+  for (const Action& a : list) {
+    if (a.kind == Action::forward) ++whole;
+    else if (a.kind != Action::backward_weight) --whole;
+    if (a.kind == Action::backward_input) ++halves;
+    if (a.kind == Action::backward_weight) --halves;
+    most = std::max(most, double(whole) + hold * double(halves));
+  }
+  return most / shape.chunks;
+}
+
 std::vector<double> peak_memory(const std::vector<Actions>& lists, const PipelineShape& shape,
                                 double hold) {
   std::vector<double> all;
-  for (const Actions& list : lists) {
-    int64_t whole = 0, halves = 0;
-    double peak = 0;
-    for (const Action& a : list) {
-      if (a.kind == Action::forward) ++whole;
-      else if (a.kind != Action::backward_weight) --whole;
-      if (a.kind == Action::backward_input) ++halves;
-      if (a.kind == Action::backward_weight) --halves;
-      peak = std::max(peak, (double(whole) + hold * double(halves)) / shape.chunks);
-    }
-    all.push_back(peak);
-  }
+  for (const Actions& list : lists) all.push_back(most_held(list, shape, hold));
   return all;
 }
 

@@ -24,8 +24,9 @@ struct Budget {
   /// backward_weight. Above 1 if gradients that are kept for it outweigh what is freed.
   double hold = 1;
   Objective objective = longest_stage;
-  /// The number of tries. 0: at least 100, and as many as make 30 million actions, some seconds.
+  /// The number of tries. 0: at least 100, and as many as make 50 million actions, some seconds.
   int64_t tries = 0;
+  double effort = 1;  ///< a factor of those 50 million
 };
 
 /// Returns `span`, `makespan`.
@@ -49,13 +50,14 @@ struct Synthesis {
 using SearchWatch = std::function<void(double share, double cost, double bound)>;
 
 /// Searches for the cheapest schedule within the budget: lists of a greedy scheduler whose rules
-/// are annealed, then their order itself. Begins with the named schedules that fit, and so is never
-/// worse than they. Deterministic in its arguments. Each result is proven: complete, free of
-/// deadlock, within the caps, its cost that of simulate(). Throws Error 78 for a shape, times or
-/// budget that no schedule can have. `watch` is called after each try.
+/// are annealed, then their order; in a V patterns that repeat; then the order of the best lists.
+/// Begins with the named schedules that fit, and so is never worse than they.
+/// Deterministic in its arguments. Each result is proven: complete, free of deadlock, within the
+/// caps, its cost that of simulate(). Throws Error 78 for a shape, times or budget that no schedule
+/// can have. `watch` is called after each try.
 ///
 /// Handles one chunk per stage, or two in a V. After Qi et al. 2023 (appendix G: the same problem
-/// as an integer program) and a list scheduler; the bound is explained in lower_bound.cpp.
+/// as an integer program) and 2024 (patterns); the bound is explained in lower_bound.cpp.
 Synthesis synthesize(const PipelineShape& shape, const StageTimes& times, const Budget& budget,
                      uint64_t seed, const SearchWatch& watch = nullptr);
 
@@ -68,6 +70,8 @@ double cost_of(const Simulation& simulation, Budget::Objective objective);
 /// Returns the busiest stage's compute time: the cost of a schedule without a bubble.
 double busiest(const PipelineShape& shape, const StageTimes& times);
 
+/// Returns the most that a stage with this list holds at once, as peak_memory().
+double most_held(const Actions& list, const PipelineShape& shape, double hold);
 /// Returns the most that each stage holds at once, in activations of a whole stage. After a whole
 /// backward nothing is kept.
 std::vector<double> peak_memory(const std::vector<Actions>& lists, const PipelineShape& shape,

@@ -98,8 +98,9 @@ def draw(pick, program, text, exact):
     if tp * cp * ep > 16:
         ep = 1
     micro, layers, zero = chance([1, 2, 3]), pp * chance([2, 3]), chance([0, 1, 2, 3])
-    schedule = chance(["gpipe", "1f1b", "interleaved", "zb-h1", "zb-interleaved", "zb-2p", "zb-v", "dualpipev"])
-    chunks = chance([1, 2]) if schedule.endswith("interleaved") else 2 if schedule.endswith("v") else 1
+    schedule = chance(["gpipe", "1f1b", "interleaved", "zb-h1", "zb-interleaved", "zb-2p", "1f1b-v",
+                       "v-min", "v-half", "zb-v", "dualpipev"])
+    chunks = chance([1, 2]) if schedule.endswith("interleaved") else 2 if schedule.startswith("v-") or schedule.endswith("v") else 1
     inner = f"{ep}x{cp}x" if ep > 1 else f"{cp}x" if cp > 1 else ""
     flags = {"--mesh": f"{dp}x{pp}x{inner}{tp}", "--micro-batch": micro, "--global-batch": micro * chance([1, 2, 3, 5]) * dp * ep,
              "--steps": 2, "--seed": pick.randrange(1000), "--zero": zero, "--schedule": schedule, "--chunks": chunks,

@@ -100,8 +100,8 @@ TEST(Config, NamesTheValidValues) {
             "--recompute: `all`; expected one of: off, selective, block, block-split");
   EXPECT_EQ(bad("--precision=fp8"), "--precision: `fp8`; expected one of: fp32, bf16, fp16");
   EXPECT_EQ(bad("--schedule=2f2b"),
-            "--schedule: `2f2b`; expected one of: 1f1b, dualpipev, gpipe, interleaved, zb-2p, "
-            "zb-h1, zb-interleaved, zb-v, or a file that ends in .json");
+            "--schedule: `2f2b`; expected one of: 1f1b, 1f1b-v, dualpipev, gpipe, interleaved, "
+            "v-half, v-min, zb-2p, zb-h1, zb-interleaved, zb-v, or a file that ends in .json");
   text::SampleOptions sample;
   auto sampled = [&](const std::string& word) {
     Verb verb = sample_verb("minigpt", sample, model_of);

@@ -11,7 +11,8 @@ from minigpt_program import some_text
 
 program = pathlib.Path(sys.argv[1])
 flags = "--steps 2 --micro-batch 1 --global-batch 12"
-schedules = ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-interleaved", "zb-2p", "zb-v", "dualpipev"]
+schedules = ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-interleaved", "zb-2p", "1f1b-v", "v-min", "v-half", "zb-v",
+             "dualpipev"]
 if program.name == "llama":
     flags += " --layers 2 --width 16 --heads 4 --kv-heads 2 --hidden 24 --context 8 --data text.txt"
     schedules.append("eager-1f1b")  # which the program registers

@@ -15,8 +15,9 @@ minigpt, launcher = os.path.abspath(sys.argv[1]), sys.argv[2]
 checker = pathlib.Path(__file__).resolve().parents[2] / "parallel/pipeline/check_found.py"
 MODEL = words(layers=6, heads=2, width=16, context=8, micro_batch=2, warmup=0)
 WHOLE_BACKWARDS = "--memory 1p --hold 1.25"
-# Stages, micro-batches, the rest. All of them: TRIAX_SCHEDULES=11 schedule_test.py ...
+# Stages, micro-batches, the rest. All of them: TRIAX_SCHEDULES=12 schedule_test.py ...
 FOUND = [(2, 4, "--memory 1.5p --hold 0.5"),
+         (4, 8, "--memory 0.5p --chunks 2"),
          (4, 8, "--memory 1.25p --hold 1.25"),
          (3, 7, "--memory 4 --objective makespan --scale 1,1.2,1.5"),
          (4, 8, "--memory 1p --hold 1.25 --chunks 2"),  # in a V
@@ -47,12 +48,14 @@ def says(code, parts, *command, program=minigpt):
 
 
 def search(path, stages, micros, more):
+    if "--chunks" not in more:
+        more += " --chunks 1"
     return says(0, ["found", "bound"], "schedule", "--search", "--pp", stages, "--micros", micros, *more.split(),
                 "--tries", 3000, "--save", path)
 
 
 def found_ones_train(folder):
-    for number, (stages, micros, more) in enumerate(FOUND[:int(os.environ.get("TRIAX_SCHEDULES", 5))]):
+    for number, (stages, micros, more) in enumerate(FOUND[:int(os.environ.get("TRIAX_SCHEDULES", 6))]):
         path = folder / f"found{number}.json"
         expect(f"search: {more}", search(path, stages, micros, more))
         done = subprocess.run([sys.executable, checker, path], capture_output=True, text=True)
@@ -125,7 +128,7 @@ def files_that_do_not_fit(folder):
 
 def bounds_are_of_as_many_chunks(folder):
     """zb-v costs less here than any schedule of one chunk: no such bound makes it optimal."""
-    search = "--search --pp 3 --micros 5 --scale 1,2,1.5 --memory 7 --objective makespan --tries 100"
+    search = "--search --chunks 1 --pp 3 --micros 5 --scale 1,2,1.5 --memory 7 --objective makespan --tries 100"
     expect("a bound of one chunk", says(0, ["zb-v 30.5", "31 3.23% no schedule of 1 chunk a stage costs less"],
                                         "schedule", *search.split()))
     shown = subprocess.run([minigpt, "schedule", *search.split()], capture_output=True, text=True).stdout
@@ -134,6 +137,17 @@ def bounds_are_of_as_many_chunks(folder):
     shown = subprocess.run([minigpt, "schedule", *search.split()], capture_output=True, text=True).stdout
     expect("a bound of a V", "" if "no schedule of 2 chunks a stage in a V costs less" in " ".join(shown.split()) and
            "found: optimal" in shown and "interleaved is optimal" not in shown else shown)
+
+
+def never_worse_than_a_named_one():
+    """Without --chunks, the best of one chunk, two in a V, and every named schedule in that memory, whatever its chunks."""
+    for flags in ("--memory 4", "--memory 1p --times 1,1,0.5,0.1", "--memory 1.5p --scale 1,1,1,1.3", "--memory 9 --hold 0.5"):
+        done = subprocess.run([minigpt, "schedule", "--search", "--json", "--pp", "4", "--micros", "6", "--tries", "20",
+                               *flags.split()], capture_output=True, text=True)
+        found = json.loads(done.stdout)
+        better = [row["name"] for row in found["rows"] if row["cost"] < found["cost"] * (1 - 1e-9) and
+                  all(peak <= cap + 1e-9 for peak, cap in zip(row["peak"], found["cap"]))]
+        expect(f"no named schedule is better: {flags}", f"{better}" if better else "")
 
 
 def drawings_are_small():
@@ -203,6 +217,7 @@ with tempfile.TemporaryDirectory() as name:
     what_the_checker_is_for(place)
     files_that_do_not_fit(place)
     bounds_are_of_as_many_chunks(place)
+    never_worse_than_a_named_one()
     drawings_are_small()
     parity_refuses_at_once()
     resumed_runs(place)

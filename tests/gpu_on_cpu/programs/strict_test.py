@@ -22,7 +22,7 @@ from minigpt_program import Run, mpirun, some_text, words  # noqa: E402
 minigpt, launcher, *wanted = sys.argv[1:]
 MODEL = dict(heads=2, width=16, context=8, micro_batch=1, warmup=0, val_fraction=0, steps=2)
 MESSAGE = 512  # bytes between two stages of this model
-SCHEDULES = ["interleaved", "zb-interleaved", "zb-2p", "zb-v", "dualpipev", "1f1b", "gpipe", "zb-h1"]
+SCHEDULES = ["interleaved", "zb-interleaved", "zb-2p", "zb-v", "v-half", "v-min", "1f1b-v", "dualpipev", "1f1b", "gpipe", "zb-h1"]
 MICROS = {2: [4, 5, 7, 9, 15, 16], 4: [9, 10, 11, 16]}
 # These go on if cudaMalloc waits for the device, as CUDA may let it. In the others messages of the first step must not
 # need their receivers, too: room for one is enough.

@@ -93,7 +93,8 @@ TEST(ExpertParity, AxesOfAProgramTrainTheSame) {
         std::string text = fmt::format("{} ZeRO {}", str(o.step.mesh), int(zero));
         EXPECT_EQ(difference(task(), o), "") << text;
         o.step.bitwise = mesh.tp == 1 && kind.cuts == Cuts::samples;
-        if (o.step.bitwise) EXPECT_EQ(difference(task(), o), "") << text << " bits";
+        if (!o.step.bitwise) continue;
+        EXPECT_EQ(difference(task(), o), "") << text << " bits";
       }
 }
 

@@ -45,6 +45,16 @@ TEST(Schedule, ListsInAV) {
             "W0.3");
 }
 
+/// The last stage turns both ways; its weights come while the others pass a micro-batch on.
+TEST(Schedule, BlocksRepeat) {
+  PipelineShape v{3, 2, 4, Placement::v};
+  EXPECT_EQ(text(lists_of(schedule_named("v-min"), v)[2]),
+            "F0.0 F1.0 F0.1 F1.1 I1.0 I0.0 W1.0 W0.0 F0.2 F1.2 I1.1 I0.1 W1.1 F0.3 W0.1 F1.3 I1.2 "
+            "I0.2 W1.2 W0.2 I1.3 I0.3 W1.3 W0.3");
+  for (int stage = 0; stage < 3; ++stage)
+    EXPECT_EQ(schedule_named("v-half")(v, stage), v_half(v)[size_t(stage)]);
+}
+
 TEST(Schedule, OfOneStageAccumulatesGradients) {
   PipelineShape one{.micros = 2};
   EXPECT_EQ(text(one_f_one_b(one, 0)), "F0.0 B0.0 F0.1 B0.1");
@@ -96,6 +106,15 @@ TEST(Schedule, LiveActivations) {
       if (c.name == "zb-v" && micros >= 2 * stages - 1) {
         EXPECT_EQ(live, 2 * stages);
       }
+      if (c.name == "v-half" && micros >= 2 * stages) {
+        EXPECT_LE(live, (stages + 2) / 2 * 2);
+      }
+      if (c.name == "v-min" && micros >= 2 * stages) {
+        EXPECT_LE(live, (stages + 4) / 3 * 2);
+      }
+      if (c.name == "1f1b-v" && micros >= 2 * stages) {
+        EXPECT_LE(live, 2 * ((2 * stages + 2) / 3 + (stages % 3 == 0)));
+      }
       if (c.name == "dualpipev" && micros >= 2 * stages) {
         EXPECT_EQ(live, 2 * stages + 1);
       }
@@ -133,7 +152,7 @@ TEST(Schedule, ByName) {
   expect_config_error(
       [] { schedule_named("1F1B"); },
       {"schedule: unknown name `1F1B`; expected one of gpipe, 1f1b, interleaved, zb-h1, "
-       "zb-interleaved, zb-2p, zb-v, dualpipev"});
+       "zb-interleaved, zb-2p, 1f1b-v, v-min, v-half, zb-v, dualpipev"});
 }
 
 TEST(Schedule, RefusesShapes) {
@@ -145,7 +164,7 @@ TEST(Schedule, RefusesShapes) {
       {"schedule zb-h1: 2 chunks a stage; expected 1, or --schedule zb-interleaved"});
   expect_config_error([&] { zb_2p(chunked, 0); },
                       {"schedule zb-2p: 2 chunks a stage; expected 1, or --schedule zb-v"});
-  for (std::string name : {"zb-v", "dualpipev"}) {
+  for (std::string name : {"1f1b-v", "v-min", "v-half", "zb-v", "dualpipev"}) {
     auto schedule = schedule_named(name);
     expect_config_error([&] { schedule({.stages = 2, .micros = 4}, 0); },
                         {"schedule " + name + ": 1 chunk a stage; expected 2, down and up the V"});

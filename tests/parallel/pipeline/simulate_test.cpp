@@ -78,6 +78,19 @@ TEST(Simulate, ZeroBubbles) {
     }
 }
 
+// About a half and two thirds of 3 (p - 1), the bubble of 1F1B: the difference is constant.
+TEST(Simulate, BubblesOfBuildingBlocks) {
+  for (int p : {3, 4, 5, 6, 7, 8, 9, 16})
+    for (int micros : {3 * p, 5 * p + 1}) {
+      SCOPED_TRACE(testing::Message() << "stages " << p << " micros " << micros);
+      PipelineShape v{p, 2, micros, Placement::v};
+      const double beyond[] = {6, 5, 9};
+      EXPECT_DOUBLE_EQ(bubble(schedule_named("v-half"), v), 0.5 * (3 * p - (p % 2 == 0 ? 7 : 4)));
+      EXPECT_DOUBLE_EQ(bubble(schedule_named("v-min"), v), 0.5 * (4 * p - beyond[p % 3]));
+      EXPECT_LE(bubble(schedule_named("1f1b-v"), v), 3 * (p - 1));
+    }
+}
+
 // (PP/2 - 1) (F&B + B - 3 W) with PP = 2 p, for chunks of F, B = F + W, W and F&B, which overlap,
 // as long as the longer, B: the table of github.com/deepseek-ai/DualPipe.
 TEST(Simulate, BubbleOfDualPipeV) {

@@ -54,6 +54,60 @@ TEST(Synthesis, ZbH1IsOptimalInTheMemoryOf1F1B) {
   }
 }
 
+/// The bound holds for every schedule in the memory that it takes.
+TEST(Synthesis, BoundIsNotAboveAnySchedule) {
+  for (const test::Case& c : test::cases()) {
+    SCOPED_TRACE(c.str());
+    StageTimes times = equal_stages(c.shape, {3, 2.5, double(1 + c.shape.micros % 3), 0.2});
+    times.front().forward *= 1 + c.shape.stages % 2;
+    auto lists = lists_of(schedule_named(c.name), c.shape);
+    for (double hold : {1., 0.5})
+      for (auto objective : {Budget::longest_stage, Budget::makespan}) {
+        Budget memory{peak_memory(lists, c.shape, hold), hold, objective};
+        double cost = cost_of(simulate(lists, c.shape, times), objective);
+        ASSERT_LE(lower_bound(c.shape, times, memory), cost * (1 + 1e-9));
+      }
+  }
+}
+
+/// The last forward of a stage still has to go all the way around: no schedule in this memory is
+/// better, if all passes take the same time.
+TEST(Synthesis, BuildingBlocksAreOptimalInTheirMemory) {
+  for (auto [name, stages] : {std::pair{"v-half", 4},
+                              {"v-half", 8},
+                              {"v-half", 16},
+                              {"v-min", 4},
+                              {"v-min", 7},
+                              {"v-min", 16}}) {
+    PipelineShape shape{stages, 2, 4 * stages, Placement::v};
+    StageTimes times = equal_stages(shape, {});
+    double cap = name == std::string("v-half") ? (stages + 2) / 2 : (stages + 4) / 3;
+    double bound = lower_bound(shape, times, budget(stages, cap / stages, 1));
+    EXPECT_NEAR(cost(schedule_named(name), shape, times), bound, 1e-6 * bound)
+        << name << " " << stages;
+  }
+}
+
+/// Less than the memory of 1F1B: the search is no worse than any named schedule that fits.
+TEST(Synthesis, InLittleMemory) {
+  for (int stages : {4, 5, 8})
+    for (double cap : {double((stages + 4) / 3), double((stages + 2) / 2), 0.75 * stages}) {
+      SCOPED_TRACE(testing::Message() << stages << " stages, cap " << cap);
+      PipelineShape shape{stages, 2, 3 * stages, Placement::v};
+      StageTimes times = equal_stages(shape, rows[3].times);
+      Budget memory = budget(stages, cap / stages, 1);
+      memory.tries = 1000;
+      Synthesis found = synthesize(shape, times, memory, 1);
+      EXPECT_LE(*std::ranges::max_element(found.peak), cap + 1e-9);
+      for (auto name : {"v-min", "v-half", "zb-v"}) {
+        auto lists = lists_of(schedule_named(name), shape);
+        if (within(memory, peak_memory(lists, shape, 1))) {
+          EXPECT_LE(found.cost, cost(schedule_named(name), shape, times) * (1 + 1e-9)) << name;
+        }
+      }
+    }
+}
+
 TEST(Synthesis, MoreMemoryIsWorthMore) {
   const Row& row = rows[3];
   PipelineShape shape{.stages = row.stages, .micros = row.micros};

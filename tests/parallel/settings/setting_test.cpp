@@ -159,9 +159,10 @@ TEST(Hints, NamesElsewhereBelongToOneSetting) {
   for (auto& [name, others] : names_of(train_settings(o))) {
     std::istringstream words(others);
     for (std::string word; std::getline(words, word, '|');)
-      if (word != "batch" && word != "batch-size")
+      if (word != "batch" && word != "batch-size") {
         EXPECT_TRUE(owner.emplace(word, name).second)
             << word << ": " << owner[word] << ", " << name;
+      }
   }
   EXPECT_EQ(owner.at("wd"), "weight-decay");
 }

@@ -116,8 +116,8 @@ TEST(Options, OfMeshesBatchesAndRates) {
        },
        "recompute=block-split with sequence-parallel\n  Each rank has only its rows..."},
       {[](auto& o) { o.step.schedule = "2f2b"; },
-       "schedule `2f2b`; expected one of: 1f1b, dualpipev, gpipe, interleaved, zb-2p, zb-h1, "
-       "zb-interleaved, zb-v"},
+       "schedule `2f2b`; expected one of: 1f1b, 1f1b-v, dualpipev, gpipe, interleaved, v-half, "
+       "v-min, zb-2p, zb-h1, zb-interleaved, zb-v"},
       {[](auto& o) { o.step.mesh = {.dp = 1, .pp = 2}, o.step.chunks = 2; },
        "schedule 1f1b: 2 chunks a stage; expected 1, or --schedule interleaved"},
       {[](auto& o) { o.step.schedule = "zb-v", o.step.chunks = 3; },
