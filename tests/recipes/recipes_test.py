@@ -22,7 +22,7 @@ BLOCK = re.compile(r"^(?:In `(?P<file>[^`]+)`, (?P<place>above|below|in place of
 PROGRAM = """
 set(pipeline schedule check_schedule simulate)
 list(TRANSFORM pipeline REPLACE ".+" "parallel/pipeline/\\\\0_test.cpp" OUTPUT_VARIABLE tests)
-list(APPEND pipeline v_schedules timeline)
+list(APPEND pipeline v_schedules building_block timeline)
 list(TRANSFORM pipeline REPLACE ".+" "${PROJECT_SOURCE_DIR}/parallel/pipeline/\\\\0.cpp")
 file(GLOB synthesis ${PROJECT_SOURCE_DIR}/parallel/pipeline/synthesis/*.cpp)
 add_executable(test_recipes core/elementwise_test.cpp core/functors_test.cpp autograd/ops_test.cpp
