@@ -281,7 +281,7 @@ def exports_what_transformers_has(path):
             "--qk-norm all --router-scale 2": ["OlmoeForCausalLM: not with this router-scale"],
             "--qk-norm head --shared-experts 1": ["Qwen3MoeForCausalLM: not with this shared-experts"],
             "--qkv-bias --shared-experts 1": ["Qwen2MoeForCausalLM: not with this shared-gate"],
-            "--dense-layers 1": ["MixtralForCausalLM: not with this dense-layers"],
+            "--layers 2 --dense-layers 1": ["MixtralForCausalLM: not with this dense-layers"],
             "--balance-bias 0.1": ["MixtralForCausalLM: not with this balance-bias"]}.items()):
         run("llama", f"{small} {flags} --out {path}/other{number}")
         said = run("llama", f"export --checkpoint {path}/other{number} --to {path}/x", 78)
