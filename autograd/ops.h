@@ -125,8 +125,8 @@ Tensor pad(const Tensor& x, const std::vector<Padding>& paddings, double value =
 
 // -- Indexing. Index tensors are i32 or i64; Error 65 names a value out of range and its position.
 // Checking a GPU's index makes the host wait, so there embedding and cross_entropy do not check:
-// such an id has a row of zeros, the logit of such a target counts as 0. To the others an index may
-// come from the host, and nothing waits.
+// such an id has a row of zeros, the logit of such a target counts as 0. index_select and gather
+// also take an index on the CPU, which is checked there, without a wait.
 /// y[.., i, ..] = x[.., index[i], ..] along `dim`; index [n].
 Tensor index_select(const Tensor& x, int dim, const Tensor& index);
 /// y[i][j] = x[i][index[i][j]] on the last dim: x [.., n], index [.., m] -> [.., m].

@@ -13,17 +13,19 @@ Kept kept_of(const StepOptions& o, int stage, int64_t micros) {
 
 }  // namespace
 
-Kept most_kept(const Actions& list) {
+Kept most_kept(const Actions& list, const std::vector<int>& layers) {
   Kept now, most;
   for (const Action& a : list) {
-    now.live += a.kind == Action::forward;
-    now.held += a.kind == Action::forward;
-    now.waiting += a.kind == Action::backward_input;
+    int n = layers.empty() ? 1 : layers[size_t(a.chunk)];
+    bool ends_input = a.kind == Action::backward || a.kind == Action::backward_input;
+    bool ends_weight = a.kind == Action::backward || a.kind == Action::backward_weight;
+    if (a.kind == Action::forward) now.live += n, now.held += n;
+    if (a.kind == Action::backward_input) now.waiting += n;
     most = {std::max(most.live, now.live), std::max(most.held, now.held),
             std::max(most.waiting, now.waiting)};
-    now.live -= a.kind == Action::backward || a.kind == Action::backward_input;
-    now.held -= a.kind == Action::backward || a.kind == Action::backward_weight;
-    now.waiting -= a.kind == Action::backward_weight;
+    if (ends_input) now.live -= n;
+    if (ends_weight) now.held -= n;
+    if (a.kind == Action::backward_weight) now.waiting -= n;
   }
   return most;
 }

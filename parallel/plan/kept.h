@@ -12,7 +12,9 @@ struct Kept {
   int waiting = 0;  ///< between these, in schedules that defer the latter
   bool operator==(const Kept&) const = default;
 };
-Kept most_kept(const Actions& list);
+/// Returns that of a stage with this list. With `layers`, the layers of each of its chunks, a
+/// micro-batch counts once for each layer of its chunk.
+Kept most_kept(const Actions& list, const std::vector<int>& layers = {});
 
 /// True if the schedule is one of the library's own (schedule_names). They take any number of
 /// micro-batches, and when the pipeline is full, each further one costs as much as those before it.

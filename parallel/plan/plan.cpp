@@ -19,38 +19,18 @@ namespace {
 /// The number of candidates up to which all are rehearsed.
 constexpr size_t few = 64;
 
-/// The layers of a stage that keep activations, counted once for each micro-batch.
-struct KeptLayers {
-  double held = 0;     ///< until the gradients of their weights
-  double waiting = 0;  ///< those between both halves of backward, which keep more
-};
-
-/// Returns the most that a list keeps, of chunks with so many layers.
-KeptLayers most_kept(const Actions& list, const std::vector<double>& layers) {
-  KeptLayers now, most;
-  for (const Action& a : list) {
-    double n = layers[size_t(a.chunk)];
-    if (a.kind == Action::forward) now.held += n;
-    if (a.kind == Action::backward_input) now.waiting += n;
-    most = {std::max(most.held, now.held), std::max(most.waiting, now.waiting)};
-    if (a.kind == Action::backward || a.kind == Action::backward_weight) now.held -= n;
-    if (a.kind == Action::backward_weight) now.waiting -= n;
-  }
-  return most;
-}
-
 /// Returns the kept layers per stage, but for the model's first and last, which keep little.
-std::vector<KeptLayers> kept_layers(StepTimes& times, const StepOptions& o) {
+std::vector<Kept> kept_layers(StepTimes& times, const StepOptions& o) {
   auto& counts = times.placement(o);
   PipelineShape shape = o.pipeline();
   if (is_built_in(o)) shape.micros = std::min(shape.micros, 8 * shape.stages);  // it is full then
   auto lists = lists_of(o.schedules.at(o.schedule), shape);
-  std::vector<KeptLayers> all;
+  std::vector<Kept> all;
   for (int s = 0; s < shape.stages; ++s) {
-    std::vector<double> layers;
+    std::vector<int> layers;
     for (int c = 0; c < shape.chunks; ++c) {
       int v = shape.virtual_stage(s, c);
-      layers.push_back(double(counts[size_t(v)] - (v == 0) - (v == shape.virtual_stages() - 1)));
+      layers.push_back(int(counts[size_t(v)]) - (v == 0) - (v == shape.virtual_stages() - 1));
     }
     all.push_back(most_kept(lists[size_t(s)], layers));
   }
@@ -58,23 +38,23 @@ std::vector<KeptLayers> kept_layers(StepTimes& times, const StepOptions& o) {
 }
 
 /// Returns the stages that keep most layers and in which most wait, the first, and the last.
-std::vector<int> likely_fullest(const std::vector<KeptLayers>& kept) {
+std::vector<int> likely_fullest(const std::vector<Kept>& kept) {
   auto most = [&](auto key) { return int(std::ranges::max_element(kept, {}, key) - kept.begin()); };
   std::vector<int> all;
-  for (int stage : {most([](auto& k) { return std::tuple(k.held, k.waiting); }),
-                    most([](auto& k) { return std::tuple(k.waiting, k.held); }),
-                    most([](auto& k) { return k.held + k.waiting; }), 0, int(kept.size()) - 1})
+  for (int stage :
+       {most([](auto& k) { return std::tuple(k.held, k.waiting); }),
+        most([](auto& k) { return std::tuple(k.waiting, k.held); }), 0, int(kept.size()) - 1})
     if (std::ranges::count(all, stage) == 0) all.push_back(stage);
   return all;
 }
 
 /// Returns a stage that may hold more than those that were rehearsed, if a layer keeps as much as
 /// in one of these; -1: none.
-int fuller(const Rehearsed& r, const std::vector<KeptLayers>& kept) {
+int fuller(const Rehearsed& r, const std::vector<Kept>& kept) {
   const std::vector<double>& state = r.candidate.state;
   double layer = 0;
   for (auto [s, peak] : r.peaks)
-    layer = std::max(layer, (peak - state[size_t(s)]) / std::max(1., kept[size_t(s)].held));
+    layer = std::max(layer, (peak - state[size_t(s)]) / std::max(1, kept[size_t(s)].held));
   double most = std::ranges::max(r.peaks, {}, [](auto& p) { return p.second; }).second;
   int found = -1;
   for (size_t s = 0; s < kept.size(); ++s) {

@@ -99,7 +99,8 @@ std::vector<ScheduleFile> problems(const ScheduleOptions& o) {
     if (!p.times.empty()) all.push_back(p);
   }
   check_input(!all.empty(), Exit::config,
-              "times={}: times of neither {} nor {} stages and chunks; expected those of one",
+              "times={}: rows for neither {} stages nor {} virtual stages, two each in a V\n"
+              "  Give four numbers for all, or a row for each.",
               printable(o.times), o.shape.stages, 2 * o.shape.stages);
   if (all.size() == 1) return all;
   for (ScheduleFile& p : all) {
