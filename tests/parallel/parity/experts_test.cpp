@@ -98,6 +98,39 @@ TEST(ExpertParity, AxesOfAProgramTrainTheSame) {
       }
 }
 
+/// A step of gradient descent by each rank itself, then the mean of their weights: with equal
+/// shares of the samples, data parallelism.
+struct MeanOfSites final : optim::Optimizer {
+  MeanOfSites(const std::vector<optim::Slot>& s, Communicator& c) : slots(s), sites(c) {}
+  std::vector<optim::SlotState> state() const override { return {}; }
+  void update(const StepDecision& d) override {
+    for (auto& s : slots) {
+      Tensor mean = (s.weight - s.grad * (d.lr * d.grad_scale)) * (1. / sites.size());
+      sites.all_reduce(mean).wait();
+      copy_(s.weight, mean);
+    }
+  }
+  std::vector<optim::Slot> slots;
+  Communicator& sites;
+};
+
+// Counts of experts are of all sites, though each has gradients of its own.
+TEST(ExpertParity, SitesWithWeightsOfTheirOwnCountTogether) {
+  for (MeshShape mesh : {MeshShape{}, {.ep = 2}, {.dp = 2, .pp = 2}}) {
+    auto o = options(mesh);
+    o.step.add_axis({.name = "sites",
+                     .cuts = Cuts::samples | Cuts::weights,
+                     .around = [](auto, auto& slots, auto& ranks) {
+                       return std::make_unique<MeanOfSites>(slots, ranks);
+                     }});
+    o.step.mesh.size_of("sites") = 2;
+    o.step.global_batch = 4 * o.step.mesh.replicas(), o.step.clip = 0;
+    MixtureOptions m = mixture();
+    m.router.bias_rate = 0.01;
+    EXPECT_EQ(difference(task(m), o), "") << str(o.step.mesh);
+  }
+}
+
 TEST(ExpertParity, AnyMeshTrainsTheSame) {
   uint64_t drawn = 0;
   auto draw = [&](uint32_t n) { return int(random::philox(8, ++drawn, 0).x % n); };
