@@ -32,10 +32,18 @@ void fuse(const Tensor& x) {
   ++meta_work().fused_kernels;
 }
 
+/// Returns the scores that `time` queries see: the sum of end(i) - begin(i).
+double seen_by(const Band& band, int64_t time) {
+  int64_t growing = std::clamp<int64_t>(band.keys - band.high, 0, time);  // ends below `keys`
+  int64_t first = std::clamp<int64_t>(-band.low, 0, time), late = time - first;  // begins above 0
+  int64_t ends = growing * (band.high + 1) + growing * (growing - 1) / 2;
+  return double(ends + (time - growing) * band.keys - late * band.low -
+                late * (first + time - 1) / 2);
+}
+
 /// Counts `products` matrix products a head, over the scores that are seen.
 void attend(const Attention& a, double products) {
-  double seen = 0;
-  for (int64_t i = 0; i < a.time; ++i) seen += double(a.band.end(i) - a.band.begin(i));
+  double seen = seen_by(a.band, a.time);
   double features = double(a.sequences() * a.heads() * a.head_dim());
   meta_work().products += products * 2 * seen * features;
   meta_work().attention += products * 2 * seen * features;

@@ -32,6 +32,7 @@ std::array<std::vector<double>, 2> extremes(Communicator& tp, const Tensor& mine
 /// Returns {sum of squares, 1 if elements differ, else 0}. Those of a bias under a linear loss,
 /// say, do not: its gradient is the number of rows.
 std::array<double, 2> described(const Tensor& gradient) {
+  if (gradient.device() == meta_device) return {};  // its zeros would be made for nothing
   auto v = gradient.to(cpu).to(f64).to_host<double>();
   double squares = std::inner_product(v.begin(), v.end(), v.begin(), 0.);
   return {squares, double(std::ranges::adjacent_find(v, std::not_equal_to()) != v.end())};

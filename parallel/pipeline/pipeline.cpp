@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "core/check.h"
+#include "core/meta/meta.h"
 #include "core/profile.h"
 #include "parallel/comm/together.h"
 #include "parallel/pipeline/check_schedule.h"
@@ -161,7 +162,7 @@ Incoming Pipeline::incoming(const Actions& actions, const PipelineShape& shape) 
   return {all,
           {.channel = [this](auto& what) -> Communicator& { return links_.channel(what); },
            .boundary = [this](auto& what) -> const Boundary& { return boundary(what); },
-           .ahead = device_ == cpu}};
+           .ahead = (device_ == meta_device ? MetaTarget::kind() : device_.kind) == cpu.kind}};
 }
 
 Tensor Pipeline::receive(const Handover& what) {

@@ -92,6 +92,14 @@ double Hardware::message(double bytes, int64_t stride) const {
   return latency + bytes / rate;
 }
 
+bool Hardware::overlaps(int64_t ranks, int64_t stride) const {
+  return !on_host() || (ranks > 1 && ranks * stride > per_node);
+}
+
+double with_host(double device, double host) {
+  return device > 0 ? host + device * std::exp(-host / device) : host;
+}
+
 std::vector<std::string> hardware_names() {
   std::vector<std::string> names;
   for (auto& [name, text] : shipped_hardware()) names.push_back(name);

@@ -43,7 +43,15 @@ struct Hardware {
   double seconds(const Ledger::Line& line, int64_t ranks, int64_t stride) const;
   /// Returns the seconds of a message of so many bytes to the rank `stride` further.
   double message(double bytes, int64_t stride) const;
+  /// True if transfers among so many ranks, `stride` apart, overlap kernels: those that GPUs or
+  /// network cards make, not those between CPUs of a node, since their cores move the bytes.
+  bool overlaps(int64_t ranks, int64_t stride) const;
 };
+
+/// Returns the seconds of kernels that take the device and the host this long in all. Each takes
+/// the longer of its time on the device and the host's time to start it. The latter is equal for
+/// all, the former exponentially distributed: most kernels are short, a few long.
+double with_host(double device, double host);
 
 /// Returns the keys of a hardware file, bound to `h`.
 Settings hardware_settings(Hardware& h);

@@ -48,40 +48,6 @@ Demand so_far(const Step& step) {
   return d;
 }
 
-Subject subject_of(const Build& build, const nn::Batch& like, const StepOptions& o) {
-  return {build, like, probe(build, like, probe_options(o))};
-}
-
-Demand rehearse(const Subject& of, const StepOptions& o, Communicator& world) {
-  memory::OwnCounter counter;
-  Mesh mesh(world, o.mesh);
-  Demand middle;
-  StepOptions once = o;
-  once.graph = false;  // a single step is never captured
-  Step step(mesh, of.build, once, of.facts,
-            {.gradients = [&](const Step& s) { middle = so_far(s); }});
-  nn::Batch batch = on(world.device(), of.like);
-  Demand before = so_far(step);
-  step.take({.batches = [&](int64_t) { return batch; }});
-  Demand after = so_far(step), d{.peak = memory::counter()->peak()};
-  d.tp = after.tp - before.tp;
-  d.dp = middle.dp - before.dp;
-  d.cp = after.cp - before.cp;
-  d.ep = after.ep - before.ep;
-  d.links = after.links - before.links;
-  for (int k = 0; k < memory::kinds; ++k)
-    d.peaks[size_t(k)] = memory::counter()->peak(memory::Kind(k));
-  std::set<nn::Parameter*> held;
-  for (auto& chunk : step.replica().chunks())
-    for (auto& layer : chunk) {
-      d.layers.push_back(layer.name);
-      for (auto* m : layer.uses)
-        for (auto* p : m->parameters()) held.insert(p);
-    }
-  for (auto* p : held) d.parameters += p->full.numel();
-  return d;
-}
-
 /// Rehearses a step of so many micro-batches, on the first rank of a stage.
 Demand rehearse_stage(const Subject& of, StepOptions o, int64_t micros, int stage) {
   o.global_batch = micros * o.micro_batch * o.mesh.replicas();
@@ -99,9 +65,41 @@ std::string by_kind(const Demand& d) {
 
 }  // namespace
 
-Demand rehearse(const Build& build, const nn::Batch& like, const StepOptions& o,
-                Communicator& world) {
-  return rehearse(subject_of(build, like, o), o, world);
+Subject subject_of(const Build& build, const nn::Batch& like, const StepOptions& o) {
+  return {build, like, probe(build, like, probe_options(o))};
+}
+
+Demand rehearse(const Subject& of, const StepOptions& o, Communicator& world,
+                const std::function<void(Step&, const StepInput&)>& before) {
+  memory::OwnCounter counter;
+  Mesh mesh(world, o.mesh);
+  Demand middle;
+  StepOptions once = o;
+  once.graph = false;  // a single step is never captured
+  Step step(mesh, of.build, once, of.facts,
+            {.gradients = [&](const Step& s) { middle = so_far(s); }});
+  nn::Batch batch = on(world.device(), of.like);
+  StepInput input{.batches = [&](int64_t) { return batch; }};
+  if (before) before(step, input);
+  Demand sent = so_far(step);
+  step.take(input);
+  Demand after = so_far(step), d{.peak = memory::counter()->peak()};
+  d.tp = after.tp - sent.tp;
+  d.dp = middle.dp - sent.dp;
+  d.cp = after.cp - sent.cp;
+  d.ep = after.ep - sent.ep;
+  d.links = after.links - sent.links;
+  for (int k = 0; k < memory::kinds; ++k)
+    d.peaks[size_t(k)] = memory::counter()->peak(memory::Kind(k));
+  std::set<nn::Parameter*> held;
+  for (auto& chunk : step.replica().chunks())
+    for (auto& layer : chunk) {
+      d.layers.push_back(layer.name);
+      for (auto* m : layer.uses)
+        for (auto* p : m->parameters()) held.insert(p);
+    }
+  for (auto* p : held) d.parameters += p->full.numel();
+  return d;
 }
 
 std::vector<Demand> foresee_peaks(const Subject& subject, const StepOptions& o,
@@ -140,7 +138,7 @@ std::vector<Demand> foresee(const Build& build, const nn::Batch& like, const Ste
 std::vector<Demand> measure(const Build& build, const nn::Batch& like, const StepOptions& o) {
   std::vector<Demand> stages(size_t(o.mesh.pp));
   run_ranks(o.mesh.size(), [&](Communicator& world) {
-    Demand mine = rehearse(build, like, o, world);
+    Demand mine = rehearse(subject_of(build, like, o), o, world);
     int stage = o.mesh.place(world.rank(), {"pp"});
     if (world.rank() == o.mesh.first_rank("pp", stage)) stages[size_t(stage)] = mine;
   });

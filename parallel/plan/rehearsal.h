@@ -8,6 +8,7 @@
 #include "parallel/comm/launch/world.h"
 #include "parallel/train/model/task.h"
 #include "parallel/train/options/options.h"
+#include "parallel/train/step/step.h"
 
 namespace triax::parallel {
 
@@ -20,11 +21,6 @@ struct Demand {
   /// The traffic of one step; dp holds that of gradients, over all ranks that hold the same.
   Ledger::Line tp, dp, cp, ep, links;
 };
-
-/// Runs one Step of `o`, resolved and checked, on batches like `like`. On a world of MetaComm
-/// nothing is computed and the result is immediate; on any other it is measured. Collective.
-Demand rehearse(const Build& build, const nn::Batch& like, const StepOptions& o,
-                Communicator& world);
 
 /// Rehearses the first rank of each stage, each alone on the meta device: ranks of a stage need the
 /// same. `on`: the kind of device that the ranks will run on.
@@ -39,9 +35,18 @@ struct StagesOn {
 /// A model, a micro-batch like its own, and the facts of both on this mesh.
 struct Subject {
   const Build& build;
-  const nn::Batch& like;
+  nn::Batch like;
   Facts facts;
 };
+/// Returns it with the facts of `o`'s mesh.
+Subject subject_of(const Build& build, const nn::Batch& like, const StepOptions& o);
+
+/// Runs one Step of `o`, resolved and checked, on batches like the subject's. On the meta device
+/// nothing is computed; on any other it is measured. `before`, if given, is called in front of it,
+/// and can take steps with the same input. Collective.
+Demand rehearse(const Subject& of, const StepOptions& o, Communicator& world,
+                const std::function<void(Step&, const StepInput&)>& before = {});
+
 /// Rehearses some stages, in their order, for memory alone.
 std::vector<Demand> foresee_peaks(const Subject& subject, const StepOptions& o, const StagesOn& of);
 /// Measures: runs one step on a mesh of threads.

@@ -46,13 +46,6 @@ std::vector<Kept> kept_further(std::vector<Kept> few, const std::vector<Kept>& m
   return few;
 }
 
-/// Returns the seconds of kernels that take the device and the host this long in all. Each takes
-/// the longer of its time on the device and the host's time to start it. The latter is equal for
-/// all, the former exponentially distributed: most kernels are short, a few long.
-double with_host(double device, double host) {
-  return device > 0 ? host + device * std::exp(-host / device) : host;
-}
-
 /// Returns how many elements that all ranks hold take as long to sum over these: experts are summed
 /// over fewer.
 double summed(const MeshShape& m, const Elements& e) {
@@ -136,8 +129,7 @@ const Bubble& StepTimes::bubble(const StepOptions& o) {
 }
 
 bool StepTimes::overlaps(int64_t ranks, int64_t stride) const {
-  bool on_cards = ranks > 1 && ranks * stride > hardware_.per_node;
-  return kernels_->overlap() && (!hardware_.on_host() || on_cards);
+  return kernels_->overlap() && hardware_.overlaps(ranks, stride);
 }
 
 double StepTimes::exposed(const std::vector<Beat>& beats, const StepOptions& o) const {

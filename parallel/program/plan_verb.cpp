@@ -38,19 +38,6 @@ std::string flags_for_train(const Request& request) {
   return flags;
 }
 
-/// Refuses defaults that are for small runs where the plan is for more ranks than this machine's.
-void check_needs(const ProgramOptions& p, const PlanOptions& o) {
-  const MeshShape& m = o.train.step.mesh;
-  double ranks = std::max(double(o.ranks), m.least_size());
-  auto here = std::max(double(std::thread::hardware_concurrency()), double(gpu_count()));
-  auto has = [&](const std::string& name) { return std::ranges::count(o.given, name) > 0; };
-  for (auto& [name, example, or_else] : p.plan_needs)
-    check_input(ranks <= here || has(name) || has(or_else), Exit::config,
-                "plan: --{} is not given for {} ranks, more than this machine's {}\n"
-                "  Its default is for small runs. Add --{} N{}, as the run will have it.",
-                name, ranks, here, name, or_else.empty() ? "" : " or --" + or_else);
-}
-
 /// Returns the settings that a plan looks for but the configuration file fixes.
 std::string fixed_by_file(const Request& request) {
   std::vector<std::string> fixed;
@@ -66,7 +53,7 @@ Exit run_plan(const ProgramOptions& p, PlanOptions& o, const Invocation& call) {
   check_not_launched("plan runs in one process");
   o.given = call.request.given;
   o.given.insert(o.given.end(), call.request.configured.begin(), call.request.configured.end());
-  check_needs(p, o);
+  check_needs(p, call.request, std::max(double(o.ranks), o.train.step.mesh.least_size()));
   o.configured = fixed_by_file(call.request);
   o.command = shell_word(call.argv[0]) + " train" + flags_for_train(call.request);
   return plan(p.task(), o);
@@ -106,6 +93,19 @@ Settings plan_settings(PlanOptions& o, const ProgramOptions& p) {
 }
 
 }  // namespace
+
+void check_needs(const ProgramOptions& p, const Request& request, double ranks) {
+  auto here = std::max(double(std::thread::hardware_concurrency()), double(gpu_count()));
+  auto has = [&](const std::string& name) {
+    return std::ranges::count(request.given, name) + std::ranges::count(request.configured, name);
+  };
+  for (auto& [name, example, or_else] : p.plan_needs)
+    check_input(ranks <= here || has(name) > 0 || has(or_else) > 0, Exit::config,
+                "{}: --{} is not given for {} ranks, more than this machine's {}\n"
+                "  Its default is for small runs. Add --{} N{}, as the run will have it.",
+                request.verb->name, name, ranks, here, name,
+                or_else.empty() ? "" : " or --" + or_else);
+}
 
 Verb plan_verb(ProgramOptions& p, std::string_view asked) {
   auto o = std::make_shared<PlanOptions>();

@@ -85,8 +85,8 @@ CommandLine command_line(ProgramOptions& p, std::string_view asked) {
                  std::make_move_iterator(more.end()));
   };
   add(p.verbs);
-  add({parity_verb(p, asked), plan_verb(p, asked), replay_verb(p), calibrate_verb(p),
-       schedule_verb(p)});
+  add({parity_verb(p, asked), plan_verb(p, asked), simulate_verb(p, asked), replay_verb(p),
+       calibrate_verb(p), schedule_verb(p)});
   add(checkpoint_verbs());
   add({flags_verb(p), manual_verb(p)});
   return {p.name, "triax 0.1.0, build " + build_id(), std::move(verbs)};

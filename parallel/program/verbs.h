@@ -21,8 +21,14 @@ Verb replay_verb(ProgramOptions& p);
 Verb calibrate_verb(ProgramOptions& p);
 /// Shows pipeline schedules, and searches for better ones.
 Verb schedule_verb(ProgramOptions& p);
+/// Simulates a step of many ranks; with the program's defaults for `plan` likewise.
+Verb simulate_verb(ProgramOptions& p, std::string_view asked);
 /// Returns verbs that show one checkpoint: `RUN/step-N`, or a run directory, whose newest is taken.
 std::vector<Verb> checkpoint_verbs();
+
+/// Throws Error 78 for more ranks than this machine's if one of ProgramOptions::plan_needs, whose
+/// defaults are for small runs, is not given.
+void check_needs(const ProgramOptions& p, const Request& request, double ranks);
 
 /// Returns `2x2x2` (dp x pp x tp) or `2x2x2x2` (dp x pp x cp x tp) as a mesh. Throws Error 78 for
 /// another text.

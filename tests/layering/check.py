@@ -65,6 +65,7 @@ INSIDE = {
         ["parallel/experts"],
         ["parallel/train"],
         ["parallel/plan", "parallel/parity"],
+        ["parallel/simulation"],
         ["parallel/program"],
     ],
 }

@@ -44,6 +44,14 @@ std::string trace_events(const Profile& p, const TracedRank& of) {
   return text;
 }
 
+std::string traced_rank(const MeshShape& shape, int rank, const std::array<double, 3>& seconds) {
+  std::string place;
+  for (const Axis& a : shape.axes())
+    place += fmt::format(R"("{}":{},)", a.name, shape.place(rank, {a.name}));
+  return fmt::format(R"({{"rank":{},{}"busy":{},"communicating":{},"waiting":{}}})", rank, place,
+                     seconds[0], seconds[1], seconds[2]);
+}
+
 std::string trace_text(const TraceHead& head, const std::vector<std::string>& events) {
   return fmt::format(
       "{{\"displayTimeUnit\":\"ms\",\"steps\":[{},{}],\"schedule\":{},\"placement\":\"{}\","

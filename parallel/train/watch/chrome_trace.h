@@ -1,9 +1,11 @@
 #pragma once
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "core/profile.h"
+#include "parallel/mesh.h"
 #include "parallel/pipeline/schedule.h"
 
 namespace triax::parallel {
@@ -26,8 +28,12 @@ struct TraceHead {
   int64_t first = 0, last = 0;            ///< the steps
   std::string schedule;                   ///< its name
   Placement placement = Placement::ring;  ///< that of its chunks
-  std::vector<std::string> ranks;         ///< a JSON object each
+  std::vector<std::string> ranks;         ///< results of traced_rank()
 };
+
+/// Returns the JSON object of a rank: its place, and the seconds in which it was busy,
+/// communicating and waiting.
+std::string traced_rank(const MeshShape& shape, int rank, const std::array<double, 3>& seconds);
 
 /// Returns a trace file, an event a line. `events`: results of trace_events(), by rank.
 std::string trace_text(const TraceHead& head, const std::vector<std::string>& events);

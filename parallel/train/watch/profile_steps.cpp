@@ -48,11 +48,7 @@ std::vector<std::string> json_of_ranks(const MeshShape& shape, const std::vector
   std::vector<std::string> ranks;
   for (int r = 0; r < shape.size(); ++r) {
     const double* of = &seconds[size_t(3 * r)];
-    std::string place;
-    for (const Axis& a : shape.axes())
-      place += fmt::format(R"("{}":{},)", a.name, shape.place(r, {a.name}));
-    ranks.push_back(fmt::format(R"({{"rank":{},{}"busy":{},"communicating":{},"waiting":{}}})", r,
-                                place, of[0], of[1], of[2]));
+    ranks.push_back(traced_rank(shape, r, {of[0], of[1], of[2]}));
   }
   return ranks;
 }

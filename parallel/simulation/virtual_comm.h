@@ -1,0 +1,57 @@
+#pragma once
+#include <map>
+#include <memory>
+
+#include "parallel/comm/wrapper_comm.h"
+#include "parallel/simulation/virtual_clock.h"
+#include "parallel/simulation/virtual_links.h"
+
+namespace triax::parallel {
+
+/// What is wrong with ranks of a simulation, by rank.
+struct Injected {
+  std::map<int, double> slow_ranks;  ///< how many times as long its kernels take
+  std::map<int, double> slow_links;  ///< how many times as long its transfers take
+  std::map<int, double> deaths;      ///< the second of the simulation in which it ends
+};
+
+/// Ranks on the meta device, joined by the links and networks of a hardware: what they send has no
+/// bytes, but a time. A collective begins when its last rank has come and what was called before it
+/// on this communicator is over, and takes Hardware::seconds; a message begins when it is sent,
+/// received and those before it have passed, and takes Hardware::message. Senders go on at once.
+/// Where cores of a host move the bytes (Hardware::overlaps), a transfer takes the time of those
+/// who wait for it. Tensors on the CPU are moved as they are, in no time.
+///
+/// Clocks depend on each rank's calls alone, so times repeat in every digit.
+class VirtualComm final : public WrapperComm {
+ public:
+  /// What the ranks of a simulation share, and the clock of this one; all outlive communicators.
+  struct Parts {
+    VirtualClock& clock;
+    VirtualLinks& links;
+    const Injected& injected;
+  };
+  /// Wraps ranks that are threads of this process: the world or, by its `id`, a part of it.
+  VirtualComm(std::unique_ptr<Communicator> inner, const Parts& parts, uint64_t id = 0)
+      : WrapperComm(std::move(inner)), p_(parts), id_(id) {}
+
+  Device device() const override { return meta_device; }
+  std::shared_ptr<Allocator> allocator() override { return Communicator::allocator(); }
+  const char* transport() const override { return "virtual links"; }
+
+ private:
+  class Moved;
+  class Arrival;
+  Work start(Transfer t) override;
+  std::unique_ptr<Communicator> start_split(Group group, int number, int color) override;
+  /// Returns this rank's post of a call that moves so many bytes. Throws Error 72 once its time has
+  /// come.
+  VirtualLinks::Posted posted(const Call& call, double bytes) const;
+
+  Parts p_;
+  uint64_t id_;
+  std::map<VirtualLinks::Wire, int64_t> calls_;
+  double sent_ = 0;  ///< bytes of the ledger before this call
+};
+
+}  // namespace triax::parallel
