@@ -20,6 +20,9 @@ PARAMETERS = {
     "llama2-7b": 6_738_415_616,
     "llama2-13b": 13_015_864_320,
     "llama2-70b": 68_976_648_192,
+    "llama3-8b": 8_030_261_248,
+    "llama3-70b": 70_553_706_496,
+    "llama3-405b": 405_853_388_800,
 }
 TP = {"gpt2-1.5b-24-heads": (2, 4, 8)}  # which their heads are there for
 CHARACTERS = string.ascii_letters + " \n!$&',-.3:;?"  # the 65 of tiny Shakespeare
