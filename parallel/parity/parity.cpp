@@ -74,7 +74,7 @@ double relative(double right, double other) { return std::abs(other - right) / s
 
 /// Prints both runs; on a narrow terminal without the mesh's numbers.
 void print(const Trace& reference, const Trace& run) {
-  bool wide = terminal_columns() >= 80;
+  bool wide = output_columns() >= 80;
   auto mesh = [&](const std::string& cell) { return wide ? fmt::format(" {:>11}", cell) : ""; };
   fmt::print("step {:>11}{} {:>8} {:>11}{} {:>8}\n", "loss: 1", mesh("mesh"), "apart", "norm: 1",
              mesh("mesh"), "apart");

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <limits>
 #include <span>
 
 #include "core/check.h"
@@ -98,9 +97,6 @@ std::string signed_bytes(double bytes) {
   return bytes < 0 ? "-" + show_bytes(-bytes) : show_bytes(bytes);
 }
 
-/// Returns the width of the terminal; output to a pipe or file is not cut.
-int columns_of_output() { return terminal_columns(1, std::numeric_limits<int>::max()); }
-
 /// A column of the table, from its heading down.
 struct Column {
   std::vector<std::string> cells;
@@ -161,7 +157,7 @@ void print_rows(const Plans& found, std::span<const Plan> all) {
   auto wide = [&] {
     size_t sum = 0;
     for (auto& c : columns) sum += c.width() + 2;
-    return sum > size_t(columns_of_output());
+    return sum > size_t(output_columns());
   };
   std::vector<std::string> left_out;
   constexpr int last = 6;
@@ -203,7 +199,7 @@ std::string train_command(const PlanOptions& o, const Plan& p, const Hardware& h
   constexpr char joint = '\x1f';
   for (size_t at = 0; (at = text.find(' ', at)) != text.npos; ++at)
     if (text.compare(at, 3, " --") != 0) text[at] = joint;
-  std::string lines = wrapped(text, terminal_columns() - 2, 4);
+  std::string lines = wrapped(text, output_columns() - 2, 4);
   std::ranges::replace(lines, joint, ' ');
   for (size_t at = 0; (at = lines.find('\n', at)) != lines.npos; at += 3) lines.insert(at, " \\");
   return lines;
@@ -234,7 +230,7 @@ void print_left_out(const std::vector<std::string>& refusals) {
   size_t most = ::isatty(STDOUT_FILENO) ? 3 : refusals.size();
   for (size_t i = 0; i < std::min(most, refusals.size()); ++i)
     fmt::print("{}\n", wrapped("left out: " + refusals[i].substr(0, refusals[i].find('\n')),
-                               columns_of_output()));
+                               output_columns()));
   if (refusals.size() <= most) return;
   size_t more = refusals.size() - most;
   fmt::print("left out: for {} more reason{}, which `| less` shows\n", more, more == 1 ? "" : "s");

@@ -83,7 +83,7 @@ void print(const std::string& text) { fmt::print("{}", folded(text)); }
 /// Prints the drawing, or its JSON.
 void print(const Timeline& timeline, bool json) {
   if (json) fmt::print("{}\n", timeline_json(timeline));
-  else print(timeline_text(timeline, terminal_columns()) + "\n");
+  else print(timeline_text(timeline, output_columns()) + "\n");
 }
 
 /// Returns the problems of a search: of --chunks, or else of one chunk and of two in a V, that of

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <limits>
 
 namespace triax::parallel {
 
@@ -39,6 +40,8 @@ int terminal_columns(int descriptor, int otherwise) {
     columns = size.ws_col > 0 ? size.ws_col : 80;  // mpirun's terminals have no size
   return columns > 0 ? columns : otherwise;
 }
+
+int output_columns() { return terminal_columns(1, std::numeric_limits<int>::max()); }
 
 std::string wrapped(std::string_view text, int columns, int indent) {
   std::string lines;

@@ -1,6 +1,5 @@
 #pragma once
 #include <chrono>
-#include <limits>
 #include <string>
 #include <string_view>
 
@@ -9,6 +8,9 @@ namespace triax::parallel {
 /// Returns the columns of the terminal that `descriptor` writes to: $COLUMNS, else what the
 /// terminal reports, else `otherwise`.
 int terminal_columns(int descriptor = 1, int otherwise = 80);
+/// Returns those of stdout; where that is no terminal, more than any line has, for files and for
+/// programs that read it.
+int output_columns();
 
 /// Returns text in lines of at most `columns` columns, broken at spaces and line breaks, not at
 /// tabs, which become spaces; a longer word is cut. The first line continues one on which `indent`
@@ -16,10 +18,8 @@ int terminal_columns(int descriptor = 1, int otherwise = 80);
 std::string wrapped(std::string_view text, int columns, int indent = 0);
 
 /// Returns text whose lines of more than `columns` columns are broken at spaces; the continuations
-/// are indented by two columns more. Other lines, and words of any length, stay as they are. By
-/// default for stdout; where that is no terminal, lines stay whole, for programs that read them.
-std::string folded(std::string_view text,
-                   int columns = terminal_columns(1, std::numeric_limits<int>::max()));
+/// are indented by two columns more. Other lines, and words of any length, stay as they are.
+std::string folded(std::string_view text, int columns = output_columns());
 
 /// Prints the progress of a long search on stderr: a line every two seconds at most.
 class SearchProgress {

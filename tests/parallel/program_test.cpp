@@ -123,6 +123,23 @@ TEST(Program, PlanOnANarrowTerminalKeepsMemoryAndMfu) {
   }
 }
 
+// Files and pipes get whole lines, for programs that read them.
+TEST(Program, NothingIsFoldedWhereThereIsNoTerminal) {
+  ::unsetenv("COLUMNS");
+  auto count = [](const std::string& text, const std::string& what) {
+    int found = 0;
+    for (size_t at = 0; (at = text.find(what, at)) != text.npos; at += what.size()) ++found;
+    return found;
+  };
+  std::string text = printed({"tiny", "plan", "--ranks", "8", "--schedule", "zb-h1"});
+  std::string command = text.substr(text.find("\nmpirun -np 8 "));
+  EXPECT_TRUE(says(command, "--precision fp32\n"));
+  EXPECT_EQ(count(command, "\\"), 0) << command;
+  text = printed({"tiny", "schedule", "--pp", "4", "--micros", "100"});
+  EXPECT_EQ(count(text, "\nstage 0 "), 1) << text;
+  EXPECT_TRUE(says(text, "F99"));
+}
+
 TEST(Program, RunsThatBeginInOneSecondHaveDirectoriesOfTheirOwn) {
   TemporaryDirectory folder;
   auto before = std::filesystem::current_path();

@@ -11,7 +11,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -169,7 +168,7 @@ Progress::Progress(Voice voice, int64_t steps, std::string unit)
     : speaks_(voice == Voice::loud),
       steps_(steps),
       unit_(std::move(unit)),
-      columns_(terminal_columns(1, std::numeric_limits<int>::max())),
+      columns_(output_columns()),
       last_line_(Clock::now()) {}
 
 void Progress::say(const std::string& text) const {
