@@ -396,7 +396,7 @@ def main():
                            help="page to write (default: report.html); a page of an earlier report is replaced, any other "
                            "file is not")
     arguments.add_argument("--hardware", metavar="NAME|FILE", type=path,
-                           help="also show MFU, the share of this peak that a rank reaches: a100, cpu, h100, h200, or a "
+                           help="also show MFU, the share of this peak that a rank reaches: a name of `plan --hardware`, or a "
                            "TOML file as `calibrate` writes it")
     args = arguments.parse_args()
     expect(not os.path.exists(args.out) or is_our_page(args.out), 78,

@@ -55,7 +55,7 @@ double with_host(double device, double host);
 
 /// Returns the keys of a hardware file, bound to `h`.
 Settings hardware_settings(Hardware& h);
-/// Returns the names shipped with the program: a100, cpu, h100, h200.
+/// Returns the names shipped with the program, sorted.
 std::vector<std::string> hardware_names();
 /// Returns the hardware of that name, or of that file. Throws Error 78 for an unknown name or a bad
 /// key or value, with file and line, and for a missing key; 66 for a file that is not there.

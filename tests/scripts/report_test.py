@@ -249,7 +249,7 @@ class RunTest(ScriptTest):
         for text in ("fp32 = 1e12\n", "fp32 = ", "fp32 = 1e12\nbf16 = true\n", "fp32 = 1e12\nbf16 = 989\n"):
             (self.folder / "own.toml").write_text(text)
             self.assertIn("own.toml", self.call(a, "--out", "x.html", "--hardware", "own.toml", code=78))
-        self.assertIn("Valid: a100, cpu, h100, h200", self.call(a, "--hardware", "x", code=78))
+        self.assertIn("Valid: a100, a100-40gb, b200, cpu, h100, h200, h200-two-networks, l40s", self.call(a, "--hardware", "x", code=78))
         self.call(a, "--hardware", "x.toml", code=66)
 
     def test_profile(self):

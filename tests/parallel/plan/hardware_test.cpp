@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <set>
 #include <thread>
 
 #include "core/check.h"
@@ -18,7 +19,9 @@ namespace triax::parallel {
 namespace {
 
 TEST(Hardware, NamesAndFilesAreTheSame) {
-  EXPECT_EQ(hardware_names(), (std::vector<std::string>{"a100", "cpu", "h100", "h200"}));
+  EXPECT_EQ(hardware_names(),
+            (std::vector<std::string>{"a100", "a100-40gb", "b200", "cpu", "h100", "h200",
+                                      "h200-two-networks", "l40s", "rtx4090"}));
   test::TemporaryDirectory directory;
   for (auto& name : hardware_names()) {
     Hardware known = hardware_named(name), read;
@@ -55,7 +58,26 @@ TEST(Hardware, RefusesWhatIsMissingOrWrong) {
     refused(with(key, in_other_units), {"mine.toml:", key, in_other_units});
   refused(with("link", "900"), {"expected a number of BYTES/S, 1000000 or more"});
   test::expect_config_error([] { (void)hardware_named("h900"); },
-                            {"h900", "a100, cpu, h100, h200"});
+                            {"h900", "a100, a100-40gb, b200, cpu, h100, h200, h200-two-networks"});
+}
+
+/// Returns the first key whose values differ, but for those of `differ`.
+std::string differs(const Hardware& a, const Hardware& b, const std::set<std::string>& differ) {
+  Hardware x = a, y = b;
+  Settings keys = hardware_settings(x), others = hardware_settings(y);
+  for (size_t i = 0; i < keys.size(); ++i)
+    if (!differ.contains(keys[i].name) && literal(keys[i]) != literal(others[i]))
+      return keys[i].name;
+  return "";
+}
+
+// Versions of a card say the same of what they share, so that a better measurement reaches both.
+TEST(Hardware, VersionsOfACardShareItsParts) {
+  EXPECT_EQ(differs(hardware_named("a100"), hardware_named("a100-40gb"),
+                    {"memory", "reserve", "bandwidth", "network"}),
+            "");
+  EXPECT_EQ(differs(hardware_named("h200"), hardware_named("h200-two-networks"), {"network"}), "");
+  EXPECT_EQ(differs(hardware_named("h100"), hardware_named("h200"), {}), "memory");
 }
 
 // Rings leave a node through the cards of all members that they have there.
