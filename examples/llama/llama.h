@@ -1,6 +1,7 @@
 #pragma once
 #include <cmath>
 
+#include "autograd/saves.h"
 #include "core/check.h"
 #include "nn/key_value_cache.h"
 #include "nn/rotary.h"
@@ -57,6 +58,8 @@ inline void check_heads(const LlamaConfig& c) {
 class LlamaAttention : public triax::nn::Module {
  protected:
   using Tensor = triax::Tensor;
+  using Batch = triax::nn::Batch;
+  using Saves = triax::Saves;
   using ColumnLinear = triax::parallel::ColumnLinear;
   using RowLinear = triax::parallel::RowLinear;
   using RmsNorm = triax::parallel::RmsNorm;
@@ -83,16 +86,32 @@ class LlamaAttention : public triax::nn::Module {
     return 0.02 / std::sqrt(2.0 * double(c.layers));
   }
 
-  Tensor attend(const Tensor& x, const triax::nn::Batch& batch) const {
-    Tensor qkv = view(qkv_(norm1_(x)), {-1, kv_heads_, group_ + 2, head_dim_});
-    if (q_norm_) {
-      auto parts = split(qkv, 2, {group_, 1, 1});
-      Tensor q = rotary_((*q_norm_)(parts[0]), batch), k = rotary_((*k_norm_)(parts[1]), batch);
-      return out_.onto(x, triax::nn::attend(*this, batch, {q, k, parts[2]}));
-    }
-    auto heads = split(qkv, 2, {group_ + 1, 1});
-    auto turned = split(rotary_(heads[0], batch), 2, {group_, 1});  // queries and key
-    return out_.onto(x, triax::nn::attend(*this, batch, {turned[0], turned[1], heads[1]}));
+  /// With Saves::less it saves x and the projection alone.
+  Tensor attend(const Tensor& x, const Batch& batch, Saves saves) const {
+    Tensor normed = norm1_(x), qkv = qkv_(normed);
+    qkv = remade(saves, qkv, normed, [this, x = x.detach()] { return norm1_(x); });
+    Batch seen{.input = batch.input, .rows = batch.rows, .cache = batch.cache};  // no targets
+    auto turn = [this, seen](const Tensor& heads, const HeadNorm* norm) {
+      return rotary_(norm ? (*norm)(heads) : heads, seen);
+    };
+    // Queries and keys turn together, unless they have norms of their own.
+    using Lengths = std::vector<int64_t>;
+    auto parts = split(view(qkv, {-1, kv_heads_, group_ + 2, head_dim_}), 2,
+                       q_norm_ ? Lengths{group_, 1, 1} : Lengths{group_ + 1, 1});
+    triax::Tensors turned{turn(parts[0], q_norm_)};
+    if (q_norm_) turned.push_back(turn(parts[1], k_norm_));
+    auto in = q_norm_ ? turned : split(turned[0], 2, {group_, 1});
+    Tensor a = triax::nn::attend(*this, batch, {in[0], in[1], parts.back()}), y = out_.onto(x, a);
+    y = remade(saves, y, a,
+               [this, seen, q = in[0].detach(), k = in[1].detach(), v = parts.back().detach()] {
+                 return triax::nn::attend(*this, seen, {q, k, v});
+               });
+    for (size_t i = 0; i < turned.size(); ++i)
+      y = remade(saves, y, turned[i],
+                 [turn, heads = parts[i].detach(), norm = i ? k_norm_ : q_norm_] {
+                   return turn(heads, norm);
+                 });
+    return y;
   }
 
   const RmsNorm& norm2() const { return norm2_; }
@@ -127,12 +146,17 @@ class LlamaBlock : public LlamaAttention {
                                      Linear{.bias = false, .unit = 2})),
         down_(child<RowLinear>("down", c.hidden, c.width, tp, Linear{residual_std(c), false})) {}
 
-  Tensor operator()(const Tensor& given, const triax::nn::Batch& batch) const {
-    Tensor x = attend(given, batch);
-    return down_.onto(x, triax::parallel::gated(gate_up_(norm2()(x))));
-  }
+  Tensor operator()(const Tensor& x, const Batch& b) const { return run(x, b, Saves::all); }
+  /// Saves its input, the sum behind attention, and the two projections that they go into.
+  Tensor selective(const Tensor& x, const Batch& b) const { return run(x, b, Saves::less); }
 
  private:
+  Tensor run(const Tensor& given, const Batch& batch, Saves saves) const {
+    Tensor x = attend(given, batch, saves), normed = norm2()(x), h = gate_up_(normed);
+    h = remade(saves, h, normed, [this, x = x.detach()] { return norm2()(x); });
+    return triax::parallel::gated(h, saves, [&](auto& g) { return down_.onto(x, g); });
+  }
+
   ColumnLinear& gate_up_;
   RowLinear& down_;
 };
@@ -151,12 +175,17 @@ class LlamaMixtureBlock : public LlamaAttention {
                                             .out_std = residual_std(c)},
             tp)) {}
 
-  Tensor operator()(const Tensor& given, const triax::nn::Batch& batch) const {
-    Tensor x = attend(given, batch);
-    return x + experts_(norm2()(x), batch);
-  }
+  Tensor operator()(const Tensor& x, const Batch& b) const { return run(x, b, Saves::all); }
+  /// As that of LlamaBlock, for each expert.
+  Tensor selective(const Tensor& x, const Batch& b) const { return run(x, b, Saves::less); }
 
  private:
+  Tensor run(const Tensor& given, const Batch& batch, Saves saves) const {
+    Tensor x = attend(given, batch, saves), normed = norm2()(x);
+    return remade(saves, x + experts_(normed, batch, saves), normed,
+                  [this, x = x.detach()] { return norm2()(x); });
+  }
+
   triax::parallel::Mixture& experts_;
 };
 

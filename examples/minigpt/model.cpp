@@ -63,11 +63,11 @@ Block::Block(const ModelConfig& c, const TensorParallel& tp)
       drop1_(child<parallel::Dropout>("drop1", c.dropout, tp)),
       drop2_(child<parallel::Dropout>("drop2", c.dropout, tp)) {}
 
-Tensor Block::run(const Tensor& x, const nn::Batch& batch, Keep keep) const {
-  return mlp(attend(x, batch, keep), batch, keep);
+Tensor Block::run(const Tensor& x, const nn::Batch& batch, Saves saves) const {
+  return mlp(attend(x, batch, saves), batch, saves);
 }
 
-Tensor Block::attend(const Tensor& x, const nn::Batch& batch, Keep keep) const {
+Tensor Block::attend(const Tensor& x, const nn::Batch& batch, Saves saves) const {
   int64_t time = nn::whole_rows(batch, tokens_of(batch));
   auto mask = attention_drop_.mask(nn::serial_of_row(batch, time), tp_.rank() * heads_ * time);
   Tensor qkv = qkv_(norm1_(x));
@@ -78,11 +78,11 @@ Tensor Block::attend(const Tensor& x, const nn::Batch& batch, Keep keep) const {
     return nn::attend(*this, seen, view(t, {-1, heads_, 3, head_dim_}), {.mask = mask});
   };
   Tensor a = of(qkv), y = onto(x, proj_, a, drop1_, batch);
-  return keep == Keep::less ? remake(y, a, [of, kept = qkv.detach()] { return of(kept); }) : y;
+  return remade(saves, y, a, [of, kept = qkv.detach()] { return of(kept); });
 }
 
-Tensor Block::mlp(const Tensor& x, const nn::Batch& batch, Keep keep) const {
-  if (keep == Keep::all) return onto(x, down_, up_.gelu(norm2_(x)), drop2_, batch);
+Tensor Block::mlp(const Tensor& x, const nn::Batch& batch, Saves saves) const {
+  if (saves == Saves::all) return onto(x, down_, up_.gelu(norm2_(x)), drop2_, batch);
   Tensor h = up_(norm2_(x)), g = gelu(h), y = onto(x, down_, g, drop2_, batch);
   return remake(y, g, [kept = h.detach()] { return gelu(kept); });
 }

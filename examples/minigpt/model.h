@@ -1,4 +1,5 @@
 #pragma once
+#include "autograd/saves.h"
 #include "examples/minigpt/config.h"
 #include "nn/embedding.h"
 #include "nn/key_value_cache.h"
@@ -28,18 +29,17 @@ class Block : public nn::Module {
   static constexpr bool independent = true;  ///< nn::Layer
   Block(const ModelConfig& c, const parallel::TensorParallel& tp);
   Tensor operator()(const Tensor& x, const nn::Batch& batch) const {
-    return run(x, batch, Keep::all);
+    return run(x, batch, Saves::all);
   }
   /// Keeps neither the output of attention nor that of GELU.
   Tensor selective(const Tensor& x, const nn::Batch& batch) const {
-    return run(x, batch, Keep::less);
+    return run(x, batch, Saves::less);
   }
 
  private:
-  enum class Keep { all, less };
-  Tensor run(const Tensor& x, const nn::Batch& batch, Keep keep) const;
-  Tensor attend(const Tensor& x, const nn::Batch& batch, Keep keep) const;
-  Tensor mlp(const Tensor& x, const nn::Batch& batch, Keep keep) const;
+  Tensor run(const Tensor& x, const nn::Batch& batch, Saves saves) const;
+  Tensor attend(const Tensor& x, const nn::Batch& batch, Saves saves) const;
+  Tensor mlp(const Tensor& x, const nn::Batch& batch, Saves saves) const;
 
   parallel::TensorParallel tp_;
   int64_t heads_, head_dim_;  // heads: of this rank

@@ -24,10 +24,13 @@ nn::Shard of_experts(int64_t experts, nn::Shard shard, Communicator* ranks) {
 
 }  // namespace
 
-Tensor gated(const Tensor& h) {
-  int64_t rows = h.size(0), features = h.size(1) / 2;
-  auto halves = split(view(h, {rows, features, 2}), 2, {1, 1});
-  return view(swiglu(halves[0], halves[1]), {rows, features});
+Tensor gated(const Tensor& h, Saves saves, const TensorParallel::Product& product) {
+  auto of = [rows = h.size(0), features = h.size(1) / 2](const Tensor& t) {
+    auto halves = split(view(t, {rows, features, 2}), 2, {1, 1});
+    return view(swiglu(halves[0], halves[1]), {rows, features});
+  };
+  Tensor g = of(h);
+  return remade(saves, product(g), g, [of, h = h.detach()] { return of(h); });
 }
 
 Mixture::Mixture(int64_t width, const MixtureOptions& o, const TensorParallel& tp)
@@ -65,19 +68,20 @@ Mixture::Mixture(int64_t width, const MixtureOptions& o, const TensorParallel& t
               "are summed\n  Take --tp 1 without --tp-slices.");
 }
 
-Tensor Mixture::operator()(const Tensor& x, const nn::Batch& batch) const {
+Tensor Mixture::operator()(const Tensor& x, const nn::Batch& batch, Saves saves) const {
   Router::Scored scored = router_.score(x);
   // From here each rank of tp has all rows, and a part of each expert's features. The losses see
   // the scores before: entered, they would count once for each rank.
   Router::Chosen chosen = router_.choose(tp_.enter(scored.scores), batch);
-  Tensor y = tp_.leave(routed(tp_.enter(x), chosen, batch));
-  if (shared_gate_) y = y + (*shared_out_)(gated((*shared_in_)(x))) * sigmoid((*shared_gate_)(x));
-  else if (shared_in_) y = shared_out_->onto(y, gated((*shared_in_)(x)));
+  Tensor y = tp_.leave(routed(tp_.enter(x), chosen, batch, saves));
+  auto shared = [&](auto product) { return gated((*shared_in_)(x), saves, product); };
+  if (shared_gate_) y = y + shared(std::ref(*shared_out_)) * sigmoid((*shared_gate_)(x));
+  else if (shared_in_) y = shared([&](auto& g) { return shared_out_->onto(y, g); });
   return router_.with_losses(y, scored, chosen.experts, batch);
 }
 
-Tensor Mixture::routed(const Tensor& all, const Router::Chosen& chosen,
-                       const nn::Batch& batch) const {
+Tensor Mixture::routed(const Tensor& all, const Router::Chosen& chosen, const nn::Batch& batch,
+                       Saves saves) const {
   int64_t rows = all.size(0), k = o_.router.top_k, n = o_.router.experts;
   int64_t ranks = ranks_ ? ranks_->size() : 1, each = n / ranks, parts = batch.row_parts;
   // Groups [rank][part][expert of that rank], the dropped ones last.
@@ -105,7 +109,8 @@ Tensor Mixture::routed(const Tensor& all, const Router::Chosen& chosen,
   }
   Tensor out = index_select(all, 0, from_host(from, {sent}, group.device()));
   Tensor h = grouped_linear(exchange.there(out), gate_up_, exchange.stretches());
-  Tensor y = exchange.back(grouped_linear(gated(h), down_, exchange.stretches()));
+  auto down = [&](const Tensor& a) { return grouped_linear(a, down_, exchange.stretches()); };
+  Tensor y = exchange.back(gated(h, saves, down));
   if (sent < rows * k) y = pad(y, {{.dim = 0, .after = rows * k - sent}});
   y = view(index_select(y, 0, g.place), {rows, k, all.size(1)});
   return sum(y * view(cast(chosen.weights, y.dtype()), {rows, k, 1}), {1});

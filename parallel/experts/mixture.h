@@ -1,4 +1,5 @@
 #pragma once
+#include "autograd/saves.h"
 #include "parallel/experts/exchange.h"
 #include "parallel/experts/router.h"
 #include "parallel/tensor/linear.h"
@@ -14,8 +15,9 @@ struct MixtureOptions {
   double out_std = 0.02;     ///< of those of the way out
 };
 
-/// Returns swiglu of features gate 0, up 0, gate 1, up 1, ... of h [rows, 2 n].
-triax::Tensor gated(const Tensor& h);
+/// Returns the product of swiglu of features gate 0, up 0, gate 1, up 1, ... of h [rows, 2 n]. With
+/// Saves::less swiglu's result is made again in backward.
+triax::Tensor gated(const Tensor& h, Saves saves, const TensorParallel::Product& product);
 
 /// A mixture of experts, each down(swiglu(gate_up(x))): of each row the k experts that its router
 /// chooses, weighed by their scores, and the shared ones (Shazeer et al., 2017; Jiang et al.,
@@ -27,10 +29,11 @@ class Mixture : public nn::Module {
   /// shared experts, and slices of tp for equal bits.
   Mixture(int64_t width, const MixtureOptions& options, const TensorParallel& tp);
   /// Maps x as outside [rows, width] to the same. All ranks of ep call it alike.
-  Tensor operator()(const Tensor& x, const nn::Batch& batch) const;
+  Tensor operator()(const Tensor& x, const nn::Batch& batch, Saves saves = Saves::all) const;
 
  private:
-  Tensor routed(const Tensor& all, const Router::Chosen& chosen, const nn::Batch& batch) const;
+  Tensor routed(const Tensor& all, const Router::Chosen& chosen, const nn::Batch& batch,
+                Saves saves) const;
 
   MixtureOptions o_;
   TensorParallel tp_;

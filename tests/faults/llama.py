@@ -1,5 +1,5 @@
 """Faults of grouped-query attention and rotary positions, which the parity of llama finds: minigpt has
-one key-value head for each query head, and a table of positions."""
+one key-value head for each query head, and a table of positions; and of what Llama's blocks make again."""
 
 from fault import Fault, Run, Unseen
 
@@ -27,6 +27,13 @@ FAULTS = [
           [Run("--mesh 1x1x2 --qk-norm all", r"step 1: gradient of block\d\.qkv\.weight", program="llama"),
            Run("--mesh 1x1x2 --qk-norm all --sequence-parallel", r"step 1: gradient of block\d\.qkv\.weight",
                program="llama")]),
+    Fault("heads_turned_again_of_something_else", "examples/llama/llama.h",
+          [("return turn(heads, norm);", "return turn(heads * 0.5, norm);")],
+          [Run("--mesh 1x1x1 --recompute selective", "step 1: gradient of block1.out.weight", program="llama")]),
+    Fault("swiglu_made_again_of_something_else", "parallel/experts/mixture.cpp",
+          [("{ return of(h); }", "{ return of(h * 0.5); }")],
+          [Run("--mesh 1x1x1 --recompute selective", "step 1: gradient of block1.down.weight", program="llama"),
+           Run("--mesh 1x1x1 --recompute selective --experts 4", "step 1: gradient of block1.experts.down", program="llama")]),
 ]
 
 UNSEEN = [

@@ -118,7 +118,7 @@ def draw(pick, program, text, exact):
         flags |= optimizer(pick, whole=tp == 1 and (zero == 0 or dp * cp * ep == 1)) | {"--data": text}
         flags |= experts(pick, ep) if mixture else {}
         flags["--label-smoothing"] = chance([0, 0, 0.1])
-        recompute = ["off", "block", *["selective"] * (program == "minigpt"), *["block-split"] * (tp > 1 and not sequence)]
+        recompute = ["off", "block", "selective", *["block-split"] * (tp > 1 and not sequence)]
         flags["--recompute"] = chance(recompute)
         if chance([True, False, False, False]):  # any number of blocks on each stage, none too
             counts = [0] * (pp * chunks)

@@ -69,6 +69,13 @@ if program.name == "resnet":
     refused["--mesh 2x1x1 --bitwise"] = "bitwise with a model that has buffers"
     refused["--data nowhere.bin"] = "nowhere.bin"
 if program.name == "llama":
+    del refused["--mesh 2x1x2 --recompute selective"]
+    equal += [f"--recompute selective --mesh {mesh}" for mesh in (
+        "1x1x1", "2x2x2", "2x1x2", f"1x2x2 --zero 3 --schedule zb-h1 {llama3}", "1x1x1x2 --context 16",
+        "1x1x2 --tp-pieces 4 --sequence-parallel --micro-batch 2", "2x1x1 --bitwise --micro-batch 3", "1x1x2 --bitwise --tp-slices 2",
+        "2x2x2 --qk-norm all --zero 3 --sequence-parallel --micro-batch 2 --global-batch 8", "2x1x2 --qk-norm head --precision fp16",
+        "1x1x2x1x2 --sequence-parallel --experts 4 --shared-experts 2 --shared-gate",
+        "2x2x1 --experts 4 --shared-experts 1 --zero 2 --precision bf16")]
     equal += [f"--mesh 2x2x2 --zero 1 {llama3}", f"--mesh 1x2x2 --zero 3 --schedule interleaved {llama3}",
               f"--mesh 2x1x2 --zero 3 --sequence-parallel {llama3}"]
     shapes = "--head-dim 6 --qkv-bias --qk-norm"
