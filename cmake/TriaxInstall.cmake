@@ -61,7 +61,7 @@ install(PROGRAMS ${PROJECT_SOURCE_DIR}/scripts/launch.sh
   ${PROJECT_SOURCE_DIR}/scripts/launch_restarts.sh
   ${PROJECT_SOURCE_DIR}/scripts/launch_elastic.sh DESTINATION ${CMAKE_INSTALL_BINDIR})
 # What reads the files of runs: in Python, which finds the parts of a script where its link leads.
-set(readers report overlay compare_checkpoints)
+set(readers report overlay compare_checkpoints bisect_runs)
 list(TRANSFORM readers PREPEND ${PROJECT_SOURCE_DIR}/scripts/ OUTPUT_VARIABLE scripts)
 list(TRANSFORM scripts APPEND .py)
 install(PROGRAMS ${scripts} DESTINATION share/triax/scripts)

@@ -115,7 +115,7 @@ if(TRIAX_INSTALL)
   add_test(NAME package.slurm_scripts COMMAND sh -c "cd ${prefix}/share/triax/slurm && test -x one_node.sh \
     -a -x one_node_gpus.sh -a -x several_nodes.sh -a -x several_nodes_gpus.sh")
   add_test(NAME package.readers COMMAND sh -c "cd ${prefix}/bin && ./triax-report --help && ./triax-overlay --help \
-    && ./triax-compare-checkpoints --help && ./triax-report none --hardware h100")
+    && ./triax-compare-checkpoints --help && ./triax-bisect-runs --help && ./triax-report none --hardware h100")
   set_tests_properties(package.readers PROPERTIES PASS_REGULAR_EXPRESSION
     "triax: error 66: report: there is no none" FAIL_REGULAR_EXPRESSION Traceback)
   set_tests_properties(package.launcher package.elastic_launcher package.minigpt package.manual package.slurm_scripts

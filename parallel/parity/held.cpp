@@ -23,13 +23,7 @@ Tensor on_cpu(const Tensor& x) { return x.detach().contiguous().to(cpu); }
 
 void each_state(const Step& step, const SeePiece& see) {
   auto gathered = step.replica().data().gather_all();
-  for (auto* p : step.replica().parameters()) {
-    if (!p->value.defined()) continue;
-    Tensor slice = p->value.detach();
-    if (p->shard.padding > 0) slice = slice.narrow(0, 0, p->slice()[0]);
-    Part part = part_of(*p);
-    see({p->name, "", part, on_cpu(slice).view(held_shape(part))});
-  }
+  see_each(read_pieces(step.replica()), see);
   see_each(step.replica().buffers().pieces(Holder::any), see);
   auto state = step.pieces(Holder::any);
   std::erase_if(state, [](auto& piece) { return piece.kind.empty(); });

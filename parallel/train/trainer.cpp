@@ -23,7 +23,9 @@ Trainer::Trainer(ResolvedRun run, World& world, StepObserver observer)
             {options_.step.micro_batch, options_.step.global_batch, mesh_.dp().rank(),
              mesh_.dp().size()}),
       loader_(feed_, options_.workers),
-      step_(mesh_, task_.build, options_.step, std::move(run.facts), std::move(observer)),
+      step_(mesh_, task_.build, options_.step, std::move(run.facts),
+            {observer.layer, observer.gradients, observer.choices,
+             [this] { call("gradients", &Callbacks::gradients); }}),
       progress_(world.rank() == 0 ? Progress::Voice::loud : Progress::Voice::silent, options_.steps,
                 task_.unit),
       saver_({task_, options_, settings_}, world, step_,
@@ -43,6 +45,7 @@ Trainer::Trainer(ResolvedRun run, World& world, StepObserver observer)
   }
   if (!options_.profile.empty()) profile_steps(*this);
   if (options_.tensorboard) write_tensorboard(*this, task_.unit);
+  if (options_.certify > 0) certify(*this);
   open_metrics();
   RunDirectory* directory = saver_.directory();
   if (directory && (done_ == 0 || done_ < options_.steps))  // else there is nothing to do

@@ -1,4 +1,4 @@
-"""What report.py, overlay.py and compare_checkpoints.py share: how they fail, and how they read the files of a run."""
+"""What report.py, overlay.py, compare_checkpoints.py and bisect_runs.py share: how they fail, and how they read the files of a run."""
 
 import argparse
 import json

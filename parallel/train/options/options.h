@@ -135,6 +135,7 @@ struct TrainOptions {
   bool keep_best = false;   ///< save after each validation with the lowest loss so far, and keep it
   bool save_async = false;  ///< copy checkpoints to host memory and write them while training on
   int64_t check_replicas = 0;   ///< steps between comparisons of replicas; 0: none
+  int64_t certify = 0;          ///< steps between lines of the certificate; 0: none
   int workers = 0;              ///< threads that load data ahead of the step; 0: none
   std::string config;           ///< the file that was read, if any
   std::string deepspeed;        ///< DeepSpeed's JSON file that was read, if any

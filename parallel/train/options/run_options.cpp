@@ -125,6 +125,10 @@ Settings run_settings(TrainOptions& o) {
            "compare what data-parallel replicas hold, bit for bit, every N steps and before each "
            "checkpoint; 0: never",
            &o.check_replicas)
+      .add("certify", "[N]",
+           "write hashes of all tensors into OUT/certificate.jsonl every N steps (alone: 1), for "
+           "triax-bisect-runs; 0: never",
+           &o.certify, {.alone = "1"})
       .add("workers", "N", "threads per rank that load batches ahead of the step; 0: none",
            &o.workers, {.range = {0, 64}, .parity = true})
       .add("seed", "N", "of weights, dropout and the order of samples", &s.seed,

@@ -22,10 +22,10 @@
 #include "parallel/train/runs/run_directory.h"
 
 namespace triax::parallel {
-namespace {
 
-/// Returns a number that reads back exactly; null where it is not finite.
 std::string exact(double x) { return std::isfinite(x) ? fmt::format("{}", x) : "null"; }
+
+namespace {
 
 /// Returns the JSON fields of a validation.
 std::string fields(double loss, const std::map<std::string, double>& scores) {
@@ -39,7 +39,7 @@ struct Kept {
   bool validated;
 };
 Kept read(const std::string& line, const std::string& where) try {
-  nn::JsonReader record(line, where, "the record", 1);
+  nn::JsonReader record(line, where, "the record", 2);
   return {record.at("step").size(), record.has("val_loss")};
 } catch (const Error& e) {
   fail(e.code(), "{}\n  Move the file away, or choose another --metrics.", e.what());
@@ -118,6 +118,7 @@ void Metrics::keep_until(int64_t step) {
     if (record.step > step) break;
     if (missing_ > 0 && record.step > std::exchange(last, record.step)) --missing_;
     kept += line.size() + 1;
+    last_ = line;
     lacks_validation_ = record.step == step && !record.validated;
   }
   check_input(::ftruncate(::fileno(file_.get()), off_t(kept)) == 0, Exit::cannot_write,

@@ -39,13 +39,15 @@ class Metrics {
   bool lacks_validation() const { return lacks_validation_; }
   /// Returns the number of steps, up to the resumed one, whose lines a recorded file lacks.
   int64_t missing() const { return missing_; }
+  const std::string& last() const { return last_; }  ///< of the lines that were kept
+  void put(const std::string& line);                 ///< another kind of line, with a `step`
   /// Adds a validation to the last record. The loss is finite.
   void add_validation(double loss, const std::map<std::string, double>& scores);
 
  private:
   void keep_until(int64_t step);
-  void put(const std::string& text);
   Place place_;
+  std::string last_;
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_;
   bool lacks_validation_ = false;
   int64_t missing_ = 0;
@@ -78,6 +80,8 @@ class Progress {
   Clock::time_point last_line_;
 };
 
+/// Returns a number as JSON, which reads back exactly; null where it is not finite.
+std::string exact(double x);
 /// Returns text such as `val loss 0.1234  top1 0.9876`.
 std::string describe(double val_loss, const std::map<std::string, double>& scores);
 
@@ -95,6 +99,10 @@ void profile_steps(Trainer& trainer);
 /// Writes the metrics to an EventFile in the run directory; throws Error 78 if there is none.
 /// `unit`: what a step's weight counts.
 void write_tensorboard(Trainer& trainer, const std::string& unit);
+
+/// Writes the certificate of the run into the run directory: every TrainOptions::certify steps a
+/// line of hashes (docs/runs.md#certificates). Throws Error 78 where there can be none. Collective.
+void certify(Trainer& trainer);
 
 /// Returns the calls of one rank of each pipeline stage to its groups since the start, per step
 /// (validations included), and the peak of each kind of tensor memory. Collective over

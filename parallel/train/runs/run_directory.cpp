@@ -235,7 +235,8 @@ void RunDirectory::refuse_own_files() const {
   std::string name = resolved(metrics).lexically_relative(resolved(path())).begin()->string();
   if (name.ends_with(".tmp")) name.resize(name.size() - 4);
   bool kept = name == metrics_path || name == config_file || name == settings_file ||
-              name == "trace.json" || name == "lock" || name.starts_with("step-");
+              name == "certificate.jsonl" || name == "trace.json" || name == "lock" ||
+              name.starts_with("step-");
   for (auto& [attachment, text] : contents_.task.attachments) kept |= name == attachment + ".json";
   check_input(!kept, Exit::config,
               "metrics: {}: the run directory keeps {} for itself; expected another --metrics",

@@ -117,6 +117,9 @@ std::vector<Piece> weight_pieces(const DataParallel& data, Holder whose);
 /// Returns the optimizer's state, likewise.
 std::vector<Piece> state_pieces(const DataParallel& data, const optim::Optimizer& optimizer,
                                 Holder whose);
+/// Returns the weights where layers read them, whole slices without padding: those that this rank
+/// has now.
+std::vector<Piece> read_pieces(const Replica& replica);
 /// Returns the gradients alone, after finish().
 std::vector<Piece> gradient_pieces(const DataParallel& data);
 

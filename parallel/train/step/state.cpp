@@ -94,6 +94,18 @@ std::vector<Piece> state_pieces(const DataParallel& data, const optim::Optimizer
   return all;
 }
 
+std::vector<Piece> read_pieces(const Replica& replica) {
+  std::vector<Piece> all;
+  for (auto* p : replica.parameters()) {
+    if (!p->value.defined()) continue;
+    Tensor slice = p->value.detach();
+    if (p->shard.padding > 0) slice = slice.narrow(0, 0, p->slice()[0]);
+    Part part = part_of(*p);
+    all.push_back({p->name, "", part, slice.view(held_shape(part))});
+  }
+  return all;
+}
+
 std::vector<Piece> gradient_pieces(const DataParallel& data) {
   std::vector<Piece> all;
   auto slots = data.slots();

@@ -47,6 +47,7 @@ struct StepObserver {
   LayerObserver layer = {};
   std::function<void(const Step&)> gradients = {};  ///< after their sum over all ranks, unclipped
   const nn::Choices* choices = nullptr;             ///< Batch::choices in training
+  std::function<void()> update = {};                ///< before it, after `gradients`
 };
 
 /// The training step of one rank: the only place where the order of an update is written. Training,
