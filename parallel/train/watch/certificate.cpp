@@ -55,6 +55,7 @@ class Certificate {
   /// Hashes the weights that a step has read, and its gradients.
   void gradients(Trainer& t) {
     if (t.done() % t.options().certify != 0) return;
+    rows_.clear();  // of a step that got no line, as the caller took it
     const Replica& replica = t.update().replica();
     auto gathered = replica.data().gather_all();
     for (auto& piece : read_pieces(replica)) note(piece, "read");
