@@ -93,7 +93,8 @@ class Enumeration {
   void try_mesh(const MeshShape& mesh) {
     const StepOptions& s = o_.train.step;
     Candidate c{.mesh = mesh, .zero = stages_of_zero(mesh).front()};
-    for (c.micro_batch = s.micro_batch > 0 ? s.micro_batch : 1;; c.micro_batch *= 2) {
+    for (int64_t micro_batch : micro_batches(mesh)) {
+      c.micro_batch = micro_batch;
       for (bool sequence : {false, true}) {
         bool open = !is_given("sequence-parallel") && !s.sequence_parallel;
         if (sequence ? mesh.tp == 1 || (!open && !s.sequence_parallel)
@@ -103,9 +104,20 @@ class Enumeration {
         remember(refusal([&] { try_recompute(c); }));
       }
       progress_.say(fmt::format("plan: {} ways timed", found_.all.size()));
-      int64_t next = 2 * c.micro_batch * mesh.replicas();
-      if (s.micro_batch > 0 || c.micro_batch >= 64 || s.global_batch % next != 0) break;
     }
+  }
+
+  std::vector<int64_t> micro_batches(const MeshShape& mesh) const {
+    const StepOptions& s = o_.train.step;
+    if (s.micro_batch > 0) return {s.micro_batch};
+    constexpr int64_t most = 64;
+    std::vector<int64_t> all{1};
+    int64_t whole = s.global_batch / mesh.replicas();
+    while (all.back() < most && s.global_batch % (2 * all.back() * mesh.replicas()) == 0)
+      all.push_back(2 * all.back());
+    if (whole > all.back() && whole <= most && s.global_batch % mesh.replicas() == 0)
+      all.push_back(whole);
+    return all;
   }
 
   /// Returns the given ZeRO stage, else all that have something to shard.
@@ -260,6 +272,16 @@ TrainOptions Candidate::options(const TrainOptions& base) const {
   s.mesh = mesh, s.zero = zero, s.sequence_parallel = sequence_parallel;
   s.schedule = schedule, s.chunks = chunks, s.micro_batch = micro_batch, s.recompute = recompute;
   return t;
+}
+
+bool simpler(const Candidate& a, const Candidate& b) {
+  auto key = [](const Candidate& c) {
+    auto axes =
+        std::ranges::count_if(c.mesh.axes(), [](const Axis& axis) { return axis.size > 1; });
+    bool plain = c.schedule == "1f1b" || c.schedule == "gpipe";
+    return std::tuple(axes, c.zero, !plain, extent(c.recompute), c.sequence_parallel, c.chunks);
+  };
+  return key(a) < key(b);
 }
 
 Candidates candidates(const PlanOptions& o, const Hardware& h, StepTimes& times) {

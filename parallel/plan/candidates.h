@@ -26,6 +26,11 @@ struct Candidate {
   TrainOptions options(const TrainOptions& base) const;
 };
 
+/// True if `a` has fewer axes of several ranks than `b`; among equals a lower stage of ZeRO, then
+/// 1f1b or gpipe and not another schedule, then less recomputation, no sequence parallelism, fewer
+/// chunks.
+bool simpler(const Candidate& a, const Candidate& b);
+
 /// The ways that can be trained, and why others cannot.
 struct Candidates {
   std::vector<Candidate> all;
@@ -34,8 +39,9 @@ struct Candidates {
 
 /// Returns all that `o` leaves open, fastest first. Left out: tensor parallelism over more than two
 /// nodes; schedules that are idle at least as long as another of as many chunks and keep no fewer
-/// activations, also of those that wait for their weight gradients; micro-batches that are no power
-/// of two, or more than 64 samples; selective recomputation where no layer offers it.
+/// activations, also of those that wait for their weight gradients; micro-batches that are neither
+/// a power of two nor all samples of a replica, or more than 64 samples; selective recomputation
+/// where no layer offers it.
 Candidates candidates(const PlanOptions& o, const Hardware& h, StepTimes& times);
 
 /// A rehearsed candidate, with the peaks of some of its stages.

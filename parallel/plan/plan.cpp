@@ -108,13 +108,34 @@ class Search {
     }
     const Hardware& h = found_.hardware;
     std::ranges::stable_sort(found_.all, [&](const Plan& a, const Plan& b) {
-      bool a_fits = a.need(h) <= found_.budget, b_fits = b.need(h) <= found_.budget;
+      bool a_fits = found_.fits(a), b_fits = found_.fits(b);
       if (a_fits != b_fits) return a_fits;
       return a_fits ? a.time.total() < b.time.total() : a.need(h) < b.need(h);
     });
+    if (!fitting_.empty()) prefer_simple();
   }
 
  private:
+  /// Moves the simplest plan that is nearly as fast as the fastest to the front.
+  void prefer_simple() {
+    std::vector<Plan>& all = found_.all;
+    double most = Plans::tie * all.front().time.total();
+    std::vector<size_t> near;
+    for (size_t i = 0; i < ways_.all.size() && ways_.all[i].time.total() <= most; ++i)
+      near.push_back(i);
+    std::ranges::stable_sort(
+        near, simpler, [&](size_t i) -> auto& { return ways_.all[i]; });
+    for (size_t way : near) {
+      auto at = std::ranges::find(all, way, &Plan::way);
+      if (at == all.end()) {
+        if (surely_over(ways_.all[way])) continue;
+        rehearse(ways_.all[way]);
+        at = all.end() - 1;
+      }
+      if (found_.fits(*at)) return void(std::rotate(all.begin(), at, at + 1));
+    }
+  }
+
   using Group = std::pair<MeshShape, size_t>;
   /// Returns the group of a candidate: its mesh, or, where only one mesh is asked for, itself.
   Group group(const Candidate& c) const {
@@ -128,7 +149,7 @@ class Search {
   }
 
   void rehearse(const Candidate& c) {
-    Plan p{c.options(o_.train), {}, c.time};
+    Plan p{c.options(o_.train), {}, c.time, 0, size_t(&c - ways_.all.data())};
     const StepOptions& s = p.options.step;
     resolve(p.options, s.mesh.size());
     Subject subject{task_.build, like(s.micro_batch),
@@ -144,12 +165,11 @@ class Search {
     };
     auto kept = kept_layers(times_, s);
     add(likely_fullest(kept));
-    bool open = enough_ == 0 || p.need(found_.hardware) <= found_.budget;
+    bool open = enough_ == 0 || found_.fits(p);
     if (int more = open ? fuller(r, kept) : -1; more >= 0) add({more});
     double peak = found_.hardware.peak(s.dtype) * s.mesh.size();
     p.mfu = times_.model_flop(s) / (peak * p.time.total());
-    bool fits = p.need(found_.hardware) <= found_.budget;
-    if (fits) fitting_.insert(group(c));
+    if (found_.fits(p)) fitting_.insert(group(c));
     found_.all.push_back(std::move(p));
     progress_.say(fmt::format("plan: memory of {} ways rehearsed, something fits of {} meshes",
                               found_.all.size(), fitting_.size()));
@@ -174,6 +194,23 @@ class Search {
   SearchProgress progress_;
 };
 
+/// Searches once more, for plans that offload state; returns nothing if none fits either.
+std::optional<Plans> offloading(const Task& task, PlanOptions o, const Plans& empty) {
+  bool open =
+      o.train.step.offload == Offloaded::nothing && std::ranges::count(o.given, "offload") == 0;
+  // Where the hardware is a CPU it would move within the same memory.
+  if (!open || empty.hardware.on_host()) return {};
+  for (auto what : {Offloaded::optimizer, Offloaded::parameters}) try {
+      Plans found = empty;
+      o.train.step.offload = what;
+      Search(task, o, found).run();
+      if (found.fits(found.all.front())) return found;
+    } catch (const Error& e) {  // another option does not go with it
+      if (e.code() != Exit::config) throw;
+    }
+  return {};
+}
+
 }  // namespace
 
 const Demand& Plan::fullest() const {
@@ -189,10 +226,27 @@ double Plan::need(const Hardware& h) const {
   return most;
 }
 
+double Plans::bound() const {
+  const Plan& p = all.front();
+  return p.mfu * p.time.total() / hardware.products;
+}
+
+void leave_open(StepOptions& o, const std::vector<std::string>& fixed) {
+  auto open = [&](const char* name, auto& field, auto value) {
+    if (std::ranges::count(fixed, name) == 0) field = value;
+  };
+  open("dp", o.mesh.dp, 0), open("pp", o.mesh.pp, 0), open("tp", o.mesh.tp, 0);
+  open("cp", o.mesh.cp, 0), open("ep", o.mesh.ep, 0);
+  open("micro-batch", o.micro_batch, 0), open("schedule", o.schedule, ""),
+      open("chunks", o.chunks, 0);
+  open("zero", o.zero, Zero::off), open("recompute", o.recompute, Recompute::off);
+  open("sequence-parallel", o.sequence_parallel, false);
+}
+
 Plans plans(const Task& task, const PlanOptions& given) {
   check_task(task);
   PlanOptions o = given;
-  Plans found{.hardware = hardware_named(o.hardware)};
+  Plans found{.hardware = o.measured ? *o.measured : hardware_named(o.hardware)};
   found.budget = o.memory.empty() ? found.hardware.room() : bytes_of(o.memory);
   StepOptions& s = o.train.step;
   const MeshShape& m = s.mesh;
@@ -212,8 +266,11 @@ Plans plans(const Task& task, const PlanOptions& given) {
   model->bind(0);
   apply_groups(*model, s.groups);
   for (auto* p : model->parameters()) found.parameters.add(*p, p->full.numel());
-  Search(task, o, found).run();
-  return found;
+  if (s.mesh.ep == 0 && found.parameters.experts == 0) s.mesh.ep = 1;  // it would be as dp
+  Plans searched = found;
+  Search(task, o, searched).run();
+  return searched.fits(searched.all.front()) ? searched
+                                             : offloading(task, o, found).value_or(searched);
 }
 
 }  // namespace triax::parallel

@@ -1,4 +1,5 @@
 #pragma once
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,14 +16,18 @@ struct PlanOptions {
   TrainOptions train;
   int64_t ranks = 0;  ///< 0: those of the mesh
   std::string hardware = "h100";
-  std::string memory;                ///< for tensors of a rank; empty: the hardware's
-  int64_t top = 20;                  ///< rows to print
-  bool json = false;                 ///< print only an object for each candidate
-  bool check = false;                ///< measure a step of the best on threads
-  std::vector<std::string> given{};  ///< settings that the user has fixed
-  std::string configured{};          ///< settings that --config fixes, with values; empty: none
+  std::optional<Hardware> measured{};     ///< takes the place of `hardware`
+  std::string memory;                     ///< for tensors of a rank; empty: the hardware's
+  int64_t top = 20;                       ///< rows to print
+  bool json = false;                      ///< print only an object for each candidate
+  bool check = false;                     ///< measure a step of the best on threads
+  std::vector<std::string> given{};       ///< settings that the user has fixed
+  std::vector<std::string> configured{};  ///< those that --config alone fixes: `micro-batch 4`
   std::string command;  ///< `minigpt train --layers 4`: the command that trains the plan
 };
+
+/// Opens all that a search looks for, but for settings of these names.
+void leave_open(StepOptions& o, const std::vector<std::string>& fixed);
 
 /// A way to train, with its time and memory.
 struct Plan {
@@ -30,6 +35,7 @@ struct Plan {
   std::vector<Demand> stages;  ///< the rehearsed ones: see Search
   StepTime time;
   double mfu = 0;  ///< the part of the peak that the model's FLOP reach
+  size_t way = 0;  ///< its place among the candidates, fastest first
 
   const Demand& fullest() const;  ///< of the stage whose ranks hold most
   /// Returns the bytes that such a rank needs of its memory: the peak of its tensors, and where
@@ -40,21 +46,34 @@ struct Plan {
 /// The result of a search. Times are predicted for all candidates. Memory is rehearsed in the order
 /// of time, on the first, the last and the fullest stages, until `top` meshes fit; of each mesh
 /// until something fits. Passed over is what needs more than a candidate that does not fit, or
-/// whose weights and kept inputs alone are too much. Few candidates are all rehearsed.
+/// whose weights and kept inputs alone are too much. Few candidates are all rehearsed. The first
+/// plan is the simplest (simpler()) of those that take at most `tie` times the fastest's time.
 struct Plans {
-  std::vector<Plan> all;  ///< those that fit, fastest first, then the others, smallest first
+  static constexpr double tie = 1.02;
+  std::vector<Plan> all;  ///< those that fit, the first apart fastest first, then smallest first
   size_t candidates = 0;  ///< the number that was timed
   std::string layers;     ///< of the model: `32 blocks and 2 other layers`
   Elements parameters;    ///< of the model, in full
   std::vector<std::string> refusals;  ///< why other meshes do not fit this model
   Hardware hardware;
   double budget = 0;  ///< bytes that tensors of a rank may take
+
+  bool fits(const Plan& p) const { return p.need(hardware) <= budget; }
+  /// Returns seconds that no plan can beat: the model's FLOP at the products' rate on all ranks.
+  double bound() const;
 };
 
-/// Searches. Throws Error 78 if the model allows no plan, for bad sizes and for bad hardware.
+/// Searches; where nothing fits, also among plans that offload state, unless `offload` is given.
+/// Throws Error 78 if the model allows no plan, for bad sizes and for bad hardware.
 Plans plans(const Task& task, const PlanOptions& o);
 
 /// Prints the plans that fit and those that do not. Throws Error 78 if none does.
 Exit plan(const Task& task, const PlanOptions& o);
+/// Returns what plan() prints about what it assumes and finds: its head and its table.
+std::string summary(const Task& task, const PlanOptions& o, const Plans& found);
+/// Throws Error 78, with a cure, if no plan fits.
+void check_fits(const Plans& found);
+/// Returns the whole command that trains the first plan.
+std::string train_command(const PlanOptions& o, const Plans& found);
 
 }  // namespace triax::parallel

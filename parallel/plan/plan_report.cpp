@@ -18,6 +18,11 @@ std::string precision(DType dtype) {
   return dtype == f32 ? "fp32" : dtype == bf16 ? "bf16" : "fp16";
 }
 
+/// Returns `12.3 ms`, `1.2 s`.
+std::string show_time(double seconds) {
+  return seconds < 1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);
+}
+
 /// Returns a note if the global batch rules out the largest possible number of replicas.
 std::string batch_that_limits(const StepOptions& asked, int64_t ranks) {
   MeshShape others = asked.mesh;
@@ -33,8 +38,21 @@ std::string batch_that_limits(const StepOptions& asked, int64_t ranks) {
       (asked.global_batch / unit + 1) * unit);
 }
 
-/// Prints the assumptions of the plan.
-void print_head(const Task& task, const PlanOptions& o, const Plans& found) {
+/// Returns what it costs that --config fixes settings, unless nothing else is allowed.
+std::string cost_of_file(const Task& task, const PlanOptions& o, const Plans& found) {
+  if (o.configured.empty()) return "";
+  PlanOptions open = o;
+  for (auto& setting : o.configured) std::erase(open.given, setting.substr(0, setting.find(' ')));
+  leave_open(open.train.step, open.given);
+  const Plan best = plans(task, open).all.front();
+  return fmt::format(
+      "fixed by --config: {}\nwith all of them open but --global-batch: {}, not {}\n",
+      join(o.configured, ", "), show_time(best.time.total()),
+      show_time(found.all.front().time.total()));
+}
+
+/// Returns the assumptions of the plan.
+std::string head(const Task& task, const PlanOptions& o, const Plans& found) {
   const Hardware& h = found.hardware;
   const StepOptions& s = found.all.front().options.step;
   int64_t ranks = s.mesh.size();
@@ -52,10 +70,11 @@ void print_head(const Task& task, const PlanOptions& o, const Plans& found) {
       o.memory.empty() ? fmt::format(", {} reserved", show_bytes(h.reserve)) : "",
       h.products * h.peak(s.dtype) / 1e12, h.peak(s.dtype) / 1e12, h.kernels * h.bandwidth / 1e12,
       h.bandwidth / 1e12, h.link_part * h.link / 1e9, h.network_part * h.network / 1e9);
-  if (!o.configured.empty()) text += fmt::format("fixed by --config: {}\n", o.configured);
+  text += cost_of_file(task, o, found);
   text += batch_that_limits(o.train.step, ranks);
-  text += fmt::format("{} ways timed, memory of {} rehearsed", found.candidates, found.all.size());
-  std::fputs(folded(text).c_str(), stdout);
+  text += fmt::format("{} ways timed, memory of {} rehearsed; none can take less than {}\n",
+                      found.candidates, found.all.size(), show_time(found.bound()));
+  return folded(text);
 }
 
 /// Returns the kind that takes most of a rank's memory.
@@ -66,9 +85,10 @@ memory::Kind largest(const Demand& d) {
 
 /// Returns why a plan loses against the best, in a word: memory, or the part that takes most more.
 std::string why(const Plan& p, const Plans& found) {
-  if (p.need(found.hardware) > found.budget) return "memory";
+  if (!found.fits(p)) return "memory";
   const Plan& best = found.all.front();
   if (&p == &best) return "best";
+  if (p.time.total() <= best.time.total()) return "tie";
   const std::pair<const char*, double StepTime::*> parts[] = {
       {"compute", &StepTime::compute},   {"tensor", &StepTime::tensor},
       {"handover", &StepTime::handover}, {"bubble", &StepTime::bubble},
@@ -76,11 +96,6 @@ std::string why(const Plan& p, const Plans& found) {
   return std::ranges::max_element(
              parts, {}, [&](auto& part) { return p.time.*part.second - best.time.*part.second; })
       ->first;
-}
-
-/// Returns `12.3 ms`, `1.2 s`.
-std::string show_time(double seconds) {
-  return seconds < 1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);
 }
 
 const char* name_of(Recompute r) {
@@ -152,7 +167,7 @@ std::vector<Column> columns_of(const Plans& found, std::span<const Plan> all) {
   return columns;
 }
 
-void print_rows(const Plans& found, std::span<const Plan> all) {
+std::string rows(const Plans& found, std::span<const Plan> all) {
   auto columns = columns_of(found, all);
   auto wide = [&] {
     size_t sum = 0;
@@ -168,41 +183,15 @@ void print_rows(const Plans& found, std::span<const Plan> all) {
         if (goes) left_out.push_back(c.cells[0]);
         return goes;
       });
+  std::string text;
   for (size_t row = 0; row <= all.size(); ++row) {
-    std::string line;
-    for (auto& c : columns) line += fmt::format("{:>{}}", c.cells[row], c.width() + 2);
-    fmt::print("{}{}\n", row == 0 ? "\n" : "", line);
+    text += '\n';
+    for (auto& c : columns) text += fmt::format("{:>{}}", c.cells[row], c.width() + 2);
   }
   if (!left_out.empty())
-    std::fputs(
-        folded(fmt::format("more columns on a wider terminal: {}", join(left_out, ", "))).c_str(),
-        stdout);
-}
-
-/// Returns the whole command that trains this.
-std::string train_command(const PlanOptions& o, const Plan& p, const Hardware& h) {
-  const StepOptions& s = p.options.step;
-  const MeshShape& m = s.mesh;
-  std::string text = o.command;
-  if (m.size() > 1) text = fmt::format("mpirun -np {} {}", m.size(), text);
-  if (!h.on_host()) text += " --device cuda";
-  text += fmt::format(" {} --zero {}", flags(m), int(s.zero));
-  bool told = std::ranges::count(o.given, "schedule") > 0;
-  if (m.pp > 1 || told)
-    text += fmt::format(" --schedule {} --chunks {}", shell_word(s.schedule), s.chunks);
-  if (s.sequence_parallel) text += " --sequence-parallel";
-  else if (std::ranges::count(o.given, "sequence-parallel") > 0)
-    text += " --sequence-parallel false";  // a configuration file may turn it on
-  text += fmt::format(" --recompute {} --micro-batch {} --global-batch {} --precision {}",
-                      name_of(s.recompute), s.micro_batch, s.global_batch, precision(s.dtype));
-  // Lines break before a flag alone: values stay beside their flags, and may have quoted spaces.
-  constexpr char joint = '\x1f';
-  for (size_t at = 0; (at = text.find(' ', at)) != text.npos; ++at)
-    if (text.compare(at, 3, " --") != 0) text[at] = joint;
-  std::string lines = wrapped(text, output_columns() - 2, 4);
-  std::ranges::replace(lines, joint, ' ');
-  for (size_t at = 0; (at = lines.find('\n', at)) != lines.npos; at += 3) lines.insert(at, " \\");
-  return lines;
+    text +=
+        '\n' + folded(fmt::format("more columns on a wider terminal: {}", join(left_out, ", ")));
+  return text + '\n';
 }
 
 /// Prints an object for each candidate.
@@ -293,27 +282,61 @@ void check_against_run(const Task& task, const Plan& p) {
 
 }  // namespace
 
+std::string train_command(const PlanOptions& o, const Plans& found) {
+  const StepOptions& s = found.all.front().options.step;
+  const MeshShape& m = s.mesh;
+  std::string text = o.command;
+  auto told = [&](const char* name) { return std::ranges::count(o.given, name) > 0; };
+  if (m.size() > 1 && o.train.launch.comm != "threads")
+    text = fmt::format("mpirun -np {} {}", m.size(), text);
+  if (!found.hardware.on_host() && !told("device")) text += " --device cuda";
+  text += fmt::format(" {} --zero {}", flags(m), int(s.zero));
+  if (m.pp > 1 || told("schedule"))
+    text += fmt::format(" --schedule {} --chunks {}", shell_word(s.schedule), s.chunks);
+  if (s.sequence_parallel) text += " --sequence-parallel";
+  else if (told("sequence-parallel"))
+    text += " --sequence-parallel false";  // a configuration file may turn it on
+  text += fmt::format(" --recompute {} --micro-batch {} --global-batch {} --precision {}",
+                      name_of(s.recompute), s.micro_batch, s.global_batch, precision(s.dtype));
+  if (s.offload != Offloaded::nothing && !told("offload"))
+    text += s.offload == Offloaded::optimizer ? " --offload optimizer" : " --offload params";
+  // Lines break before a flag alone: values stay beside their flags, and may have quoted spaces.
+  constexpr char joint = '\x1f';
+  for (size_t at = 0; (at = text.find(' ', at)) != text.npos; ++at)
+    if (text.compare(at, 3, " --") != 0) text[at] = joint;
+  std::string lines = wrapped(text, terminal_columns() - 2, 4);
+  std::ranges::replace(lines, joint, ' ');
+  for (size_t at = 0; (at = lines.find('\n', at)) != lines.npos; at += 3) lines.insert(at, " \\");
+  return lines;
+}
+
+std::string summary(const Task& task, const PlanOptions& o, const Plans& found) {
+  size_t all = found.all.size(), shown = std::min(all, size_t(o.top));
+  std::string text = head(task, o, found) + rows(found, std::span(found.all).first(shown));
+  return all > shown ? text + fmt::format("and {} more: --top {}\n", all - shown, all) : text;
+}
+
+void check_fits(const Plans& found) {
+  const Plan& best = found.all.front();
+  check_input(found.fits(best), Exit::config,
+              "plan: nothing fits in {}; the smallest of {} that were rehearsed needs {}\n  {}",
+              show_bytes(found.budget), found.all.size(), show_bytes(best.need(found.hardware)),
+              advice(best));
+}
+
 Exit plan(const Task& task, const PlanOptions& o) {
   check_input(!o.json || !o.check, Exit::usage,
               "plan: --json with --check; expected one of them: --check prints no JSON");
   Plans found = plans(task, o);
-  const Hardware& h = found.hardware;
-  const Plan& best = found.all.front();
-  double least = best.need(h);
   if (o.json) {
     print_json(task, found);
   } else {
-    print_head(task, o, found);
-    print_rows(found, std::span(found.all).first(std::min(found.all.size(), size_t(o.top))));
-    if (found.all.size() > size_t(o.top))
-      fmt::print("and {} more: --top {}\n", found.all.size() - size_t(o.top), found.all.size());
+    std::fputs(summary(task, o, found).c_str(), stdout);
     print_left_out(found.refusals);
   }
-  check_input(least <= found.budget, Exit::config,
-              "plan: nothing fits in {}; the smallest of {} that were rehearsed needs {}\n  {}",
-              show_bytes(found.budget), found.all.size(), show_bytes(least), advice(best));
-  if (!o.json) fmt::print("\n{}\n", train_command(o, best, h));
-  if (o.check) check_against_run(task, best);
+  check_fits(found);
+  if (!o.json) fmt::print("\n{}\n", train_command(o, found));
+  if (o.check) check_against_run(task, found.all.front());
   return Exit::ok;
 }
 

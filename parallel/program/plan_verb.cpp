@@ -38,24 +38,21 @@ std::string flags_for_train(const Request& request) {
   return flags;
 }
 
-/// Returns the settings that a plan looks for but the configuration file fixes.
-std::string fixed_by_file(const Request& request) {
+/// Returns the settings that a plan looks for but the configuration file fixes: `micro-batch 4`.
+std::vector<std::string> fixed_by_file(const Request& request) {
   std::vector<std::string> fixed;
   for (const Setting& s : request.verb->settings)
     if (std::ranges::count(request.configured, s.name) >
             std::ranges::count(request.given, s.name) &&
         is_planned(s) && s.group != "Plan")
       fixed.push_back(fmt::format("{} {}", s.name, value_text(s)));
-  return join(fixed, ", ");
+  return fixed;
 }
 
 Exit run_plan(const ProgramOptions& p, PlanOptions& o, const Invocation& call) {
   check_not_launched("plan runs in one process");
-  o.given = call.request.given;
-  o.given.insert(o.given.end(), call.request.configured.begin(), call.request.configured.end());
+  take_request(o, call);
   check_needs(p, call.request, std::max(double(o.ranks), o.train.step.mesh.least_size()));
-  o.configured = fixed_by_file(call.request);
-  o.command = shell_word(call.argv[0]) + " train" + flags_for_train(call.request);
   return plan(p.task(), o);
 }
 
@@ -107,13 +104,18 @@ void check_needs(const ProgramOptions& p, const Request& request, double ranks) 
                 or_else.empty() ? "" : " or --" + or_else);
 }
 
+void take_request(PlanOptions& o, const Invocation& call) {
+  o.given = call.request.given;
+  o.given.insert(o.given.end(), call.request.configured.begin(), call.request.configured.end());
+  o.configured = fixed_by_file(call.request);
+  o.command = shell_word(call.argv[0]) + " train" + flags_for_train(call.request);
+}
+
 Verb plan_verb(ProgramOptions& p, std::string_view asked) {
   auto o = std::make_shared<PlanOptions>();
   o->train = p.train;
-  MeshShape& open = o->train.step.mesh;
-  open.dp = open.pp = open.tp = 0;
-  o->train.step.micro_batch = o->train.step.global_batch = 0;  // open: looked for
-  o->train.step.schedule.clear();
+  leave_open(o->train.step, {"cp", "ep", "chunks", "zero", "recompute", "sequence-parallel"});
+  o->train.step.global_batch = 0;
   if (asked == "plan" && p.plan_defaults) p.plan_defaults(o->train);
   std::string example =
       p.name + " plan --ranks 64 --hardware h100 --precision bf16 --global-batch 512";

@@ -12,6 +12,7 @@
 #include "parallel/comm/process.h"
 #include "parallel/comm/together.h"
 #include "parallel/plan/rehearsal.h"
+#include "parallel/program/automatic.h"
 #include "parallel/program/deepspeed/deepspeed.h"
 #include "parallel/program/device_map.h"
 #include "parallel/program/verbs.h"
@@ -32,13 +33,14 @@ std::exception_ptr error_of(const std::function<void()>& f) try {
 /// One call of `train`.
 class TrainCall {
  public:
-  explicit TrainCall(ProgramOptions& program) : own_(program), train_(program.train) {
+  explicit TrainCall(ProgramOptions& program)
+      : own_(program), train_(program.train), automatic_(program) {
     SettingGroup elastic("Elastic restarts");
     elastic.add("mesh-for", "N",
                 "print the mesh that this run would use on N ranks, and do not train "
                 "(for launch.sh --elastic)",
                 &mesh_for_, {.range = {0, 65536}, .shown = "off", .saved = false, .key = false});
-    settings_ = joined({own_.settings, train_settings(train_), elastic});
+    settings_ = joined({own_.settings, train_settings(train_), automatic_.settings(), elastic});
   }
   const Settings& settings() const { return settings_; }
 
@@ -48,7 +50,7 @@ class TrainCall {
     bool asked = std::ranges::count(call.request.given, "mesh-for") > 0;
     check_input(!asked || mesh_for_ > 0, Exit::usage,
                 "mesh-for 0; expected a number of ranks, 1 or more");
-    return asked ? print_mesh() : int(train(call.argc, call.argv));
+    return asked ? print_mesh() : int(train(call));
   }
 
  private:
@@ -92,7 +94,8 @@ class TrainCall {
     return 0;
   }
 
-  Exit train(int argc, char** argv) {
+  Exit train(const Invocation& call) {
+    bool chooses = automatic_.asked();
     bool searches = train_.resume == "auto" || train_.resume == "last-good";
     check_input(
         !searches || !train_.out.empty(), Exit::config,
@@ -103,9 +106,9 @@ class TrainCall {
     // Training goes on when nobody reads what it prints, and its end is still reported.
     std::signal(SIGPIPE, SIG_IGN);
     if (train_.launch.nondeterministic) set_gpu_bits(GpuBits::may_differ);
-    std::string config = to_toml(settings_);  // before anything is derived
-    std::atomic<Exit> result = Exit::ok;      // the same on all ranks
-    std::once_flag once;                      // ranks that are threads share the task
+    std::string config;
+    std::atomic<Exit> result = Exit::ok;  // the same on all ranks
+    std::once_flag once;                  // ranks that are threads share the task
     Task made;
     std::exception_ptr error;
     if (!train_.launch.device_map.empty()) {
@@ -114,9 +117,16 @@ class TrainCall {
       made.description =
           apply_device_map(train_.launch.device_map, made, train_) + made.description;
     }
-    on_ranks(train_.launch, argc, argv, [&](World& world) {
+    on_ranks(train_.launch, call.argc, call.argv, [&](World& world) {
+      std::string chosen = chooses ? automatic_.choose(world, call) : "";
       together(world.host(), [&] {
-        std::call_once(once, [&] { error = error_of([&] { made = own_.task(); }); });
+        std::call_once(once, [&] {
+          error = error_of([&] {
+            (void)read_config_text(settings_, chosen, "--auto");
+            config = to_toml(settings_);  // before anything is derived
+            made = own_.task();
+          });
+        });
         if (error) std::rethrow_exception(error);
       });
       Task task = made;
@@ -124,7 +134,7 @@ class TrainCall {
       task.config = config;
       bool launched = world.size() > 1 && train_.launch.comm != "threads";
       task.command = launched ? fmt::format("mpirun -np {} ", world.size()) : "";
-      task.command += shell_word(argv[0]) + " train";
+      task.command += shell_word(call.argv[0]) + " train";
       result = train(std::move(task), world);
     });
     return result;
@@ -159,6 +169,7 @@ class TrainCall {
 
   ProgramOptions& own_;
   TrainOptions& train_;
+  Automatic automatic_;
   Settings settings_;
   int64_t mesh_for_ = 0;      // ranks to print a mesh for; 0: train
   int64_t deepspeed_dp_ = 0;  // 0: no DeepSpeed configuration

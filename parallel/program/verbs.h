@@ -5,6 +5,8 @@
 
 namespace triax::parallel {
 
+struct PlanOptions;
+
 // The verbs that every program has, one file each. Their settings are bound to options that the
 // verb holds, and begin with the defaults of the program.
 
@@ -15,6 +17,8 @@ Verb train_verb(ProgramOptions& p);
 Verb parity_verb(ProgramOptions& p, std::string_view asked);
 /// Predicts memory and time; with the program's defaults for it likewise.
 Verb plan_verb(ProgramOptions& p, std::string_view asked);
+/// Tells a search what the words of a request fix, and the command that they make of its result.
+void take_request(PlanOptions& o, const Invocation& call);
 /// Computes a step of a run again.
 Verb replay_verb(ProgramOptions& p);
 /// Measures this machine.
