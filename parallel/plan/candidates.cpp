@@ -93,8 +93,7 @@ class Enumeration {
   void try_mesh(const MeshShape& mesh) {
     const StepOptions& s = o_.train.step;
     Candidate c{.mesh = mesh, .zero = stages_of_zero(mesh).front()};
-    for (int64_t micro_batch : micro_batches(mesh)) {
-      c.micro_batch = micro_batch;
+    for (c.micro_batch = s.micro_batch > 0 ? s.micro_batch : 1;;) {
       for (bool sequence : {false, true}) {
         bool open = !is_given("sequence-parallel") && !s.sequence_parallel;
         if (sequence ? mesh.tp == 1 || (!open && !s.sequence_parallel)
@@ -104,20 +103,12 @@ class Enumeration {
         remember(refusal([&] { try_recompute(c); }));
       }
       progress_.say(fmt::format("plan: {} ways timed", found_.all.size()));
+      int64_t whole = s.global_batch / mesh.replicas(), next = 2 * c.micro_batch;
+      if (whole % next != 0) next = whole;
+      bool none = next <= c.micro_batch || s.global_batch % (next * mesh.replicas()) != 0;
+      if (s.micro_batch > 0 || next > 64 || none) break;
+      c.micro_batch = next;
     }
-  }
-
-  std::vector<int64_t> micro_batches(const MeshShape& mesh) const {
-    const StepOptions& s = o_.train.step;
-    if (s.micro_batch > 0) return {s.micro_batch};
-    constexpr int64_t most = 64;
-    std::vector<int64_t> all{1};
-    int64_t whole = s.global_batch / mesh.replicas();
-    while (all.back() < most && s.global_batch % (2 * all.back() * mesh.replicas()) == 0)
-      all.push_back(2 * all.back());
-    if (whole > all.back() && whole <= most && s.global_batch % mesh.replicas() == 0)
-      all.push_back(whole);
-    return all;
   }
 
   /// Returns the given ZeRO stage, else all that have something to shard.

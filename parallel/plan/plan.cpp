@@ -119,19 +119,14 @@ class Search {
   /// Moves the simplest plan that is nearly as fast as the fastest to the front.
   void prefer_simple() {
     std::vector<Plan>& all = found_.all;
-    double most = Plans::tie * all.front().time.total();
-    std::vector<size_t> near;
-    for (size_t i = 0; i < ways_.all.size() && ways_.all[i].time.total() <= most; ++i)
-      near.push_back(i);
+    std::vector<const Candidate*> near;
+    for (const Candidate& c : ways_.all)
+      if (c.time.total() <= Plans::tie * all.front().time.total()) near.push_back(&c);
     std::ranges::stable_sort(
-        near, simpler, [&](size_t i) -> auto& { return ways_.all[i]; });
-    for (size_t way : near) {
-      auto at = std::ranges::find(all, way, &Plan::way);
-      if (at == all.end()) {
-        if (surely_over(ways_.all[way])) continue;
-        rehearse(ways_.all[way]);
-        at = all.end() - 1;
-      }
+        near, simpler, [](auto* c) -> auto& { return *c; });
+    for (const Candidate* c : near) {
+      auto at = std::ranges::find(all, size_t(c - ways_.all.data()), &Plan::way);
+      if (at == all.end()) rehearse(*c), at = all.end() - 1;
       if (found_.fits(*at)) return void(std::rotate(all.begin(), at, at + 1));
     }
   }
@@ -194,23 +189,6 @@ class Search {
   SearchProgress progress_;
 };
 
-/// Searches once more, for plans that offload state; returns nothing if none fits either.
-std::optional<Plans> offloading(const Task& task, PlanOptions o, const Plans& empty) {
-  bool open =
-      o.train.step.offload == Offloaded::nothing && std::ranges::count(o.given, "offload") == 0;
-  // Where the hardware is a CPU it would move within the same memory.
-  if (!open || empty.hardware.on_host()) return {};
-  for (auto what : {Offloaded::optimizer, Offloaded::parameters}) try {
-      Plans found = empty;
-      o.train.step.offload = what;
-      Search(task, o, found).run();
-      if (found.fits(found.all.front())) return found;
-    } catch (const Error& e) {  // another option does not go with it
-      if (e.code() != Exit::config) throw;
-    }
-  return {};
-}
-
 }  // namespace
 
 const Demand& Plan::fullest() const {
@@ -224,11 +202,6 @@ double Plan::need(const Hardware& h) const {
   for (const Demand& d : stages)
     most = std::max(most, double(d.peak + (beside ? d.peaks[memory::offloaded] : 0)));
   return most;
-}
-
-double Plans::bound() const {
-  const Plan& p = all.front();
-  return p.mfu * p.time.total() / hardware.products;
 }
 
 void leave_open(StepOptions& o, const std::vector<std::string>& fixed) {
@@ -267,10 +240,17 @@ Plans plans(const Task& task, const PlanOptions& given) {
   apply_groups(*model, s.groups);
   for (auto* p : model->parameters()) found.parameters.add(*p, p->full.numel());
   if (s.mesh.ep == 0 && found.parameters.experts == 0) s.mesh.ep = 1;  // it would be as dp
-  Plans searched = found;
-  Search(task, o, searched).run();
-  return searched.fits(searched.all.front()) ? searched
-                                             : offloading(task, o, found).value_or(searched);
+  Search(task, o, found).run();
+  // Where the hardware is a CPU, offloaded state would stay in the same memory.
+  bool moves = !found.hardware.on_host() && s.offload < Offloaded::parameters &&
+               std::ranges::count(o.given, "offload") == 0;
+  if (moves && !found.fits(found.all.front())) try {
+      PlanOptions more = given;
+      more.train.step.offload = Offloaded(int(s.offload) + 1);
+      if (Plans other = plans(task, more); other.fits(other.all.front())) return other;
+    } catch (const Error&) {  // it does not go with another option
+    }
+  return found;
 }
 
 }  // namespace triax::parallel

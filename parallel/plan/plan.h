@@ -59,21 +59,13 @@ struct Plans {
   double budget = 0;  ///< bytes that tensors of a rank may take
 
   bool fits(const Plan& p) const { return p.need(hardware) <= budget; }
-  /// Returns seconds that no plan can beat: the model's FLOP at the products' rate on all ranks.
-  double bound() const;
 };
 
 /// Searches; where nothing fits, also among plans that offload state, unless `offload` is given.
 /// Throws Error 78 if the model allows no plan, for bad sizes and for bad hardware.
 Plans plans(const Task& task, const PlanOptions& o);
 
-/// Prints the plans that fit and those that do not. Throws Error 78 if none does.
-Exit plan(const Task& task, const PlanOptions& o);
-/// Returns what plan() prints about what it assumes and finds: its head and its table.
-std::string summary(const Task& task, const PlanOptions& o, const Plans& found);
-/// Throws Error 78, with a cure, if no plan fits.
-void check_fits(const Plans& found);
-/// Returns the whole command that trains the first plan.
-std::string train_command(const PlanOptions& o, const Plans& found);
+/// Prints and returns the plans that fit and those that do not. Throws Error 78 if none does.
+Plans plan(const Task& task, const PlanOptions& o);
 
 }  // namespace triax::parallel

@@ -14,13 +14,13 @@
 namespace triax::parallel {
 namespace {
 
-std::string precision(DType dtype) {
-  return dtype == f32 ? "fp32" : dtype == bf16 ? "bf16" : "fp16";
-}
-
 /// Returns `12.3 ms`, `1.2 s`.
 std::string show_time(double seconds) {
   return seconds < 1 ? fmt::format("{:.3g} ms", 1e3 * seconds) : fmt::format("{:.3g} s", seconds);
+}
+
+std::string precision(DType dtype) {
+  return dtype == f32 ? "fp32" : dtype == bf16 ? "bf16" : "fp16";
 }
 
 /// Returns a note if the global batch rules out the largest possible number of replicas.
@@ -38,21 +38,17 @@ std::string batch_that_limits(const StepOptions& asked, int64_t ranks) {
       (asked.global_batch / unit + 1) * unit);
 }
 
-/// Returns what it costs that --config fixes settings, unless nothing else is allowed.
-std::string cost_of_file(const Task& task, const PlanOptions& o, const Plans& found) {
-  if (o.configured.empty()) return "";
+/// Returns what --config fixes, and the time with that open.
+std::string fixed_by_file(const Task& task, const PlanOptions& o) {
   PlanOptions open = o;
   for (auto& setting : o.configured) std::erase(open.given, setting.substr(0, setting.find(' ')));
   leave_open(open.train.step, open.given);
-  const Plan best = plans(task, open).all.front();
-  return fmt::format(
-      "fixed by --config: {}\nwith all of them open but --global-batch: {}, not {}\n",
-      join(o.configured, ", "), show_time(best.time.total()),
-      show_time(found.all.front().time.total()));
+  return fmt::format("fixed by --config: {}\n{} a step if the search may change that\n",
+                     join(o.configured, ", "), show_time(plans(task, open).all[0].time.total()));
 }
 
-/// Returns the assumptions of the plan.
-std::string head(const Task& task, const PlanOptions& o, const Plans& found) {
+/// Prints the assumptions of the plan.
+void print_head(const Task& task, const PlanOptions& o, const Plans& found) {
   const Hardware& h = found.hardware;
   const StepOptions& s = found.all.front().options.step;
   int64_t ranks = s.mesh.size();
@@ -70,11 +66,13 @@ std::string head(const Task& task, const PlanOptions& o, const Plans& found) {
       o.memory.empty() ? fmt::format(", {} reserved", show_bytes(h.reserve)) : "",
       h.products * h.peak(s.dtype) / 1e12, h.peak(s.dtype) / 1e12, h.kernels * h.bandwidth / 1e12,
       h.bandwidth / 1e12, h.link_part * h.link / 1e9, h.network_part * h.network / 1e9);
-  text += cost_of_file(task, o, found);
+  if (!o.configured.empty()) text += fixed_by_file(task, o);
   text += batch_that_limits(o.train.step, ranks);
-  text += fmt::format("{} ways timed, memory of {} rehearsed; none can take less than {}\n",
-                      found.candidates, found.all.size(), show_time(found.bound()));
-  return folded(text);
+  const Plan& best = found.all.front();
+  text += fmt::format("{} ways timed, memory of {} rehearsed; the model's FLOP alone take {}",
+                      found.candidates, found.all.size(),
+                      show_time(best.mfu * best.time.total() / h.products));
+  std::fputs(folded(text).c_str(), stdout);
 }
 
 /// Returns the kind that takes most of a rank's memory.
@@ -167,7 +165,7 @@ std::vector<Column> columns_of(const Plans& found, std::span<const Plan> all) {
   return columns;
 }
 
-std::string rows(const Plans& found, std::span<const Plan> all) {
+void print_rows(const Plans& found, std::span<const Plan> all) {
   auto columns = columns_of(found, all);
   auto wide = [&] {
     size_t sum = 0;
@@ -183,15 +181,44 @@ std::string rows(const Plans& found, std::span<const Plan> all) {
         if (goes) left_out.push_back(c.cells[0]);
         return goes;
       });
-  std::string text;
   for (size_t row = 0; row <= all.size(); ++row) {
-    text += '\n';
-    for (auto& c : columns) text += fmt::format("{:>{}}", c.cells[row], c.width() + 2);
+    std::string line;
+    for (auto& c : columns) line += fmt::format("{:>{}}", c.cells[row], c.width() + 2);
+    fmt::print("{}{}\n", row == 0 ? "\n" : "", line);
   }
   if (!left_out.empty())
-    text +=
-        '\n' + folded(fmt::format("more columns on a wider terminal: {}", join(left_out, ", ")));
-  return text + '\n';
+    std::fputs(
+        folded(fmt::format("more columns on a wider terminal: {}", join(left_out, ", "))).c_str(),
+        stdout);
+}
+
+/// Returns the whole command that trains this.
+std::string train_command(const PlanOptions& o, const Plan& p, const Hardware& h) {
+  const StepOptions& s = p.options.step;
+  const MeshShape& m = s.mesh;
+  std::string text = o.command;
+  auto told = [&](const char* name) { return std::ranges::count(o.given, name) > 0; };
+  if (m.size() > 1 && o.train.launch.comm != "threads")
+    text = fmt::format("mpirun -np {} {}", m.size(), text);
+  if (!h.on_host() && o.train.launch.device == "cpu") text += " --device cuda";
+  text += fmt::format(" {} --zero {}", flags(m), int(s.zero));
+  if (m.pp > 1 || told("schedule"))
+    text += fmt::format(" --schedule {} --chunks {}", shell_word(s.schedule), s.chunks);
+  if (s.sequence_parallel) text += " --sequence-parallel";
+  else if (told("sequence-parallel"))
+    text += " --sequence-parallel false";  // a configuration file may turn it on
+  text += fmt::format(" --recompute {} --micro-batch {} --global-batch {} --precision {}",
+                      name_of(s.recompute), s.micro_batch, s.global_batch, precision(s.dtype));
+  if (s.offload != Offloaded::nothing && !told("offload"))
+    text += s.offload == Offloaded::optimizer ? " --offload optimizer" : " --offload params";
+  // Lines break before a flag alone: values stay beside their flags, and may have quoted spaces.
+  constexpr char joint = '\x1f';
+  for (size_t at = 0; (at = text.find(' ', at)) != text.npos; ++at)
+    if (text.compare(at, 3, " --") != 0) text[at] = joint;
+  std::string lines = wrapped(text, terminal_columns() - 2, 4);
+  std::ranges::replace(lines, joint, ' ');
+  for (size_t at = 0; (at = lines.find('\n', at)) != lines.npos; at += 3) lines.insert(at, " \\");
+  return lines;
 }
 
 /// Prints an object for each candidate.
@@ -199,18 +226,15 @@ void print_json(const Task& task, const Plans& found) {
   for (const Plan& p : found.all) {
     const StepOptions& s = p.options.step;
     double weight = task.samples->weight(0), seconds = p.time.total();
-    fmt::print(
-        "{{\"dp\": {}, \"pp\": {}, \"cp\": {}, \"ep\": {}, \"tp\": {}, \"zero\": {}, \"schedule\": "
-        "{}, "
-        "\"chunks\": {}, "
-        "\"micro_batch\": {}, \"global_batch\": {}, \"recompute\": \"{}\", \"sequence_parallel\": "
-        "{}, "
-        "\"memory_bytes\": {:.0f}, \"step_seconds\": {}, \"tokens_per_second\": {}, \"mfu\": {}, "
-        "\"fits\": {}}}\n",
-        s.mesh.dp, s.mesh.pp, s.mesh.cp, s.mesh.ep, s.mesh.tp, int(s.zero), nn::quoted(s.schedule),
-        s.chunks, s.micro_batch, s.global_batch, name_of(s.recompute), s.sequence_parallel,
-        p.need(found.hardware), seconds, double(s.global_batch) * weight / seconds, p.mfu,
-        p.need(found.hardware) <= found.budget);
+    fmt::print(R"({{"dp": {}, "pp": {}, "cp": {}, "ep": {}, "tp": {}, "zero": {}, "schedule": {}, )"
+               R"("chunks": {}, "micro_batch": {}, "global_batch": {}, "recompute": "{}", )"
+               R"("sequence_parallel": {}, "memory_bytes": {:.0f}, "step_seconds": {}, )"
+               R"("tokens_per_second": {}, "mfu": {}, "fits": {}}})"
+               "\n",
+               s.mesh.dp, s.mesh.pp, s.mesh.cp, s.mesh.ep, s.mesh.tp, int(s.zero),
+               nn::quoted(s.schedule), s.chunks, s.micro_batch, s.global_batch,
+               name_of(s.recompute), s.sequence_parallel, p.need(found.hardware), seconds,
+               double(s.global_batch) * weight / seconds, p.mfu, found.fits(p));
   }
 }
 
@@ -282,62 +306,28 @@ void check_against_run(const Task& task, const Plan& p) {
 
 }  // namespace
 
-std::string train_command(const PlanOptions& o, const Plans& found) {
-  const StepOptions& s = found.all.front().options.step;
-  const MeshShape& m = s.mesh;
-  std::string text = o.command;
-  auto told = [&](const char* name) { return std::ranges::count(o.given, name) > 0; };
-  if (m.size() > 1 && o.train.launch.comm != "threads")
-    text = fmt::format("mpirun -np {} {}", m.size(), text);
-  if (!found.hardware.on_host() && !told("device")) text += " --device cuda";
-  text += fmt::format(" {} --zero {}", flags(m), int(s.zero));
-  if (m.pp > 1 || told("schedule"))
-    text += fmt::format(" --schedule {} --chunks {}", shell_word(s.schedule), s.chunks);
-  if (s.sequence_parallel) text += " --sequence-parallel";
-  else if (told("sequence-parallel"))
-    text += " --sequence-parallel false";  // a configuration file may turn it on
-  text += fmt::format(" --recompute {} --micro-batch {} --global-batch {} --precision {}",
-                      name_of(s.recompute), s.micro_batch, s.global_batch, precision(s.dtype));
-  if (s.offload != Offloaded::nothing && !told("offload"))
-    text += s.offload == Offloaded::optimizer ? " --offload optimizer" : " --offload params";
-  // Lines break before a flag alone: values stay beside their flags, and may have quoted spaces.
-  constexpr char joint = '\x1f';
-  for (size_t at = 0; (at = text.find(' ', at)) != text.npos; ++at)
-    if (text.compare(at, 3, " --") != 0) text[at] = joint;
-  std::string lines = wrapped(text, terminal_columns() - 2, 4);
-  std::ranges::replace(lines, joint, ' ');
-  for (size_t at = 0; (at = lines.find('\n', at)) != lines.npos; at += 3) lines.insert(at, " \\");
-  return lines;
-}
-
-std::string summary(const Task& task, const PlanOptions& o, const Plans& found) {
-  size_t all = found.all.size(), shown = std::min(all, size_t(o.top));
-  std::string text = head(task, o, found) + rows(found, std::span(found.all).first(shown));
-  return all > shown ? text + fmt::format("and {} more: --top {}\n", all - shown, all) : text;
-}
-
-void check_fits(const Plans& found) {
-  const Plan& best = found.all.front();
-  check_input(found.fits(best), Exit::config,
-              "plan: nothing fits in {}; the smallest of {} that were rehearsed needs {}\n  {}",
-              show_bytes(found.budget), found.all.size(), show_bytes(best.need(found.hardware)),
-              advice(best));
-}
-
-Exit plan(const Task& task, const PlanOptions& o) {
+Plans plan(const Task& task, const PlanOptions& o) {
   check_input(!o.json || !o.check, Exit::usage,
               "plan: --json with --check; expected one of them: --check prints no JSON");
   Plans found = plans(task, o);
+  const Hardware& h = found.hardware;
+  const Plan& best = found.all.front();
+  double least = best.need(h);
   if (o.json) {
     print_json(task, found);
   } else {
-    std::fputs(summary(task, o, found).c_str(), stdout);
+    print_head(task, o, found);
+    print_rows(found, std::span(found.all).first(std::min(found.all.size(), size_t(o.top))));
+    if (found.all.size() > size_t(o.top))
+      fmt::print("and {} more: --top {}\n", found.all.size() - size_t(o.top), found.all.size());
     print_left_out(found.refusals);
   }
-  check_fits(found);
-  if (!o.json) fmt::print("\n{}\n", train_command(o, found));
-  if (o.check) check_against_run(task, found.all.front());
-  return Exit::ok;
+  check_input(least <= found.budget, Exit::config,
+              "plan: nothing fits in {}; the smallest of {} that were rehearsed needs {}\n  {}",
+              show_bytes(found.budget), found.all.size(), show_bytes(least), advice(best));
+  if (!o.json) fmt::print("\n{}\n", train_command(o, best, h));
+  if (o.check) check_against_run(task, best);
+  return found;
 }
 
 }  // namespace triax::parallel

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <mutex>
@@ -11,13 +12,15 @@
 #include "parallel/comm/launch/stop_signal.h"
 #include "parallel/comm/process.h"
 #include "parallel/comm/together.h"
-#include "parallel/plan/rehearsal.h"
-#include "parallel/program/automatic.h"
+#include "parallel/parity/parity.h"
+#include "parallel/plan/calibrate.h"
+#include "parallel/plan/plan.h"
 #include "parallel/program/deepspeed/deepspeed.h"
 #include "parallel/program/device_map.h"
 #include "parallel/program/verbs.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/runs/initial_weights.h"
+#include "parallel/train/runs/run_directory.h"
 #include "parallel/train/step/elastic.h"
 
 namespace triax::parallel {
@@ -33,14 +36,20 @@ std::exception_ptr error_of(const std::function<void()>& f) try {
 /// One call of `train`.
 class TrainCall {
  public:
-  explicit TrainCall(ProgramOptions& program)
-      : own_(program), train_(program.train), automatic_(program) {
+  explicit TrainCall(ProgramOptions& program) : own_(program), train_(program.train) {
     SettingGroup elastic("Elastic restarts");
     elastic.add("mesh-for", "N",
                 "print the mesh that this run would use on N ranks, and do not train "
                 "(for launch.sh --elastic)",
                 &mesh_for_, {.range = {0, 65536}, .shown = "off", .saved = false, .key = false});
-    settings_ = joined({own_.settings, train_settings(train_), automatic_.settings(), elastic});
+    SettingGroup plan("Plan");
+    plan.add("auto", "",
+             "choose mesh, ZeRO, schedule, micro-batch, recomputation and offload for the ranks "
+             "there are, as `plan` does; what is given stays",
+             &auto_, {.saved = false, .key = false})
+        .add("hardware", "NAME|FILE", "with --auto: what a rank runs on, as for `plan`", &hardware_,
+             {.shown = "measured", .saved = false, .key = false});
+    settings_ = joined({own_.settings, plan, train_settings(train_), elastic});
   }
   const Settings& settings() const { return settings_; }
 
@@ -94,8 +103,94 @@ class TrainCall {
     return 0;
   }
 
+  /// Returns, on every rank, a configuration with what rank 0 chooses: --auto.
+  std::string choose(World& world, const Invocation& call) {
+    std::string file = text_of_first(world.host(), [&] { return kept(world.size()); });
+    if (!file.empty()) return file;
+    std::optional<Hardware> measured = measure(world);
+    return text_of_first(world.host(), [&] {
+      PlanOptions o{.train = train_, .ranks = world.size(), .measured = measured, .top = 5};
+      o.hardware = hardware_;
+      take_request(o, call);
+      TrainOptions whole = train_;
+      resolve(whole, world.size());
+      o.train.step.global_batch = whole.step.global_batch;  // as without a choice
+      leave_open(o.train.step, o.given);
+      Task task = own_.task();
+      task.description = "";  // training prints it
+      Plans found = plan(task, o);
+      TrainOptions best = found.all.front().options;
+      verify(best, found.hardware);
+      return to_toml(chosen(best));
+    });
+  }
+
+  /// Returns the settings of `o` that --auto chooses, and the global batch.
+  static Settings chosen(TrainOptions& o) {
+    Settings all = train_settings(o);
+    std::erase_if(all, [](const Setting& s) {
+      return s.plan != InPlan::sought && s.name != "recompute" && s.name != "offload";
+    });
+    return all;
+  }
+
+  /// Returns the choice of the run that is resumed, if it had as many ranks.
+  std::string kept(int ranks) {
+    bool searches = train_.resume == "auto" || train_.resume == "last-good";
+    const std::string& from = searches ? train_.out : train_.resume;
+    std::string checkpoint = from.empty() ? from : newest_checkpoint(from);
+    if (checkpoint.empty() || (searches && checkpoint == from)) return "";
+    TrainOptions o = train_;
+    restore(chosen(o), checkpoint, read_manifest(checkpoint).state);
+    train_.step.global_batch = o.step.global_batch;
+    bool same = o.step.mesh.size() == ranks;
+    fmt::print("auto: {} was trained on {} ranks; {}\n", checkpoint, o.step.mesh.size(),
+               same ? "its choice stays" : fmt::format("another choice for {}", ranks));
+    return same ? to_toml(chosen(o)) : "";
+  }
+
+  /// Measures the hardware, unless it is given. Collective.
+  std::optional<Hardware> measure(World& world) {
+    if (!hardware_.empty()) return {};
+    auto start = std::chrono::steady_clock::now();
+    Hardware h = calibrate(world, {.round = 3e-3, .rounds = 5, .less = 4}).hardware;
+    if (world.rank() != 0) return h;
+    measured_ = hardware_file(h);
+    std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    fmt::print("auto: measured the hardware in {:.1f} s, {} ranks of {} threads at once\n",
+               took.count(), world.size(), world.threads());
+    return h;
+  }
+
+  /// Trains a smaller model this way on threads, and on one rank. Throws Error 1 if they differ.
+  void verify(TrainOptions o, const Hardware& h) {
+    StepOptions& s = o.step;
+    auto layers = std::ranges::find(own_.settings, "layers", &Setting::name);
+    int64_t* count = layers == own_.settings.end() ? nullptr : std::get<int64_t*>(layers->field);
+    int64_t all = count ? *count : 0;
+    if (count) *count = std::min<int64_t>(all, std::max(2, s.mesh.pp * s.chunks));
+    Task task = own_.task();
+    if (count) *count = all;
+    o.steps = 2, o.lr.warmup = 0, o.launch.device = "cpu", s.placement = o.init = "";
+    s.graph = false, s.micro_batch = std::min<int64_t>(2, s.micro_batch), s.global_batch = 0;
+    choose_batch(o);
+    constexpr double most = 2e10;
+    double flop = StepTimes(task, h).model_flop(s);
+    if (flop > most || s.mesh.size() > 64)
+      return fmt::print("auto: not verified: {} ranks and {:.1g} FLOP a step are too much here\n",
+                        s.mesh.size(), flop);
+    check_input(parity(task, o) == Exit::ok, Exit::differs,
+                "auto: the chosen plan does not train as one rank does\n  Fix another with flags, "
+                "such as --zero 0 or --schedule 1f1b, or leave --auto out.");
+  }
+
   Exit train(const Invocation& call) {
-    bool chooses = automatic_.asked();
+    check_input(auto_ || hardware_.empty(), Exit::config,
+                "hardware={} without auto\n  Add --auto, which chooses by it.",
+                printable(hardware_));
+    check_input(!auto_ || (train_.deepspeed.empty() && train_.launch.device_map.empty()),
+                Exit::config,
+                "auto with deepspeed or device-map\n  Those say how to train. Leave one out.");
     bool searches = train_.resume == "auto" || train_.resume == "last-good";
     check_input(
         !searches || !train_.out.empty(), Exit::config,
@@ -106,9 +201,9 @@ class TrainCall {
     // Training goes on when nobody reads what it prints, and its end is still reported.
     std::signal(SIGPIPE, SIG_IGN);
     if (train_.launch.nondeterministic) set_gpu_bits(GpuBits::may_differ);
-    std::string config;
-    std::atomic<Exit> result = Exit::ok;  // the same on all ranks
-    std::once_flag once;                  // ranks that are threads share the task
+    std::string config = to_toml(settings_);  // before anything is derived
+    std::atomic<Exit> result = Exit::ok;      // the same on all ranks
+    std::once_flag once;                      // ranks that are threads share the task
     Task made;
     std::exception_ptr error;
     if (!train_.launch.device_map.empty()) {
@@ -118,12 +213,12 @@ class TrainCall {
           apply_device_map(train_.launch.device_map, made, train_) + made.description;
     }
     on_ranks(train_.launch, call.argc, call.argv, [&](World& world) {
-      std::string chosen = chooses ? automatic_.choose(world, call) : "";
+      std::string choice = auto_ ? choose(world, call) : "";
       together(world.host(), [&] {
         std::call_once(once, [&] {
           error = error_of([&] {
-            (void)read_config_text(settings_, chosen, "--auto");
-            config = to_toml(settings_);  // before anything is derived
+            (void)read_config_text(settings_, choice, "--auto");
+            if (auto_) config = to_toml(settings_);
             made = own_.task();
           });
         });
@@ -169,8 +264,10 @@ class TrainCall {
 
   ProgramOptions& own_;
   TrainOptions& train_;
-  Automatic automatic_;
   Settings settings_;
+  bool auto_ = false;
+  std::string hardware_;      // of --auto: a name or a file; empty: it is measured
+  std::string measured_;      // the file of what was measured
   int64_t mesh_for_ = 0;      // ranks to print a mesh for; 0: train
   int64_t deepspeed_dp_ = 0;  // 0: no DeepSpeed configuration
   std::string notes_;         // notes about that configuration
