@@ -33,6 +33,8 @@ std::exception_ptr error_of(const std::function<void()>& f) try {
   return std::current_exception();
 }
 
+constexpr const char* hardware_file_name = "hardware.toml";  // in a run directory
+
 /// One call of `train`.
 class TrainCall {
  public:
@@ -103,18 +105,23 @@ class TrainCall {
     return 0;
   }
 
-  /// Returns, on every rank, a configuration with what rank 0 chooses: --auto.
+  /// Returns, on every rank, a configuration with what rank 0 chooses.
   std::string choose(World& world, const Invocation& call) {
-    std::string file = text_of_first(world.host(), [&] { return kept(world.size()); });
-    if (!file.empty()) return file;
-    std::optional<Hardware> measured = measure(world);
+    const std::string cached = train_.out + "/" + hardware_file_name;
+    std::string kept = text_of_first(world.host(), [&] { return kept_choice(world.size(), call); });
+    std::string file = text_of_first(world.host(), [&] {
+      bool same = hardware_.empty() && !train_.out.empty() && disk().exists(cached) &&
+                  hardware_named(cached).per_node == world.size();
+      return same ? cached : hardware_;
+    });
+    if (!kept.empty()) return kept;
+    std::optional<Hardware> measured;
+    if (file.empty()) measured = measure(world);
     return text_of_first(world.host(), [&] {
-      PlanOptions o{.train = train_, .ranks = world.size(), .measured = measured, .top = 5};
-      o.hardware = hardware_;
+      PlanOptions o{.train = train_, .ranks = world.size(), .hardware = file};
+      o.measured = measured, o.top = 5;
       take_request(o, call);
-      TrainOptions whole = train_;
-      resolve(whole, world.size());
-      o.train.step.global_batch = whole.step.global_batch;  // as without a choice
+      resolve(o.train, world.size());  // the global batch is that without a choice
       leave_open(o.train.step, o.given);
       Task task = own_.task();
       task.description = "";  // training prints it
@@ -125,72 +132,103 @@ class TrainCall {
     });
   }
 
-  /// Returns the settings of `o` that --auto chooses, and the global batch.
+  /// Returns the settings of `o` that a search decides, and the global batch.
   static Settings chosen(TrainOptions& o) {
     Settings all = train_settings(o);
-    std::erase_if(all, [](const Setting& s) {
-      return s.plan != InPlan::sought && s.name != "recompute" && s.name != "offload";
-    });
+    std::erase_if(all, [](const Setting& s) { return s.plan != InPlan::sought; });
     return all;
   }
 
   /// Returns the choice of the run that is resumed, if it had as many ranks.
-  std::string kept(int ranks) {
+  std::string kept_choice(int ranks, const Invocation& call) {
     bool searches = train_.resume == "auto" || train_.resume == "last-good";
     const std::string& from = searches ? train_.out : train_.resume;
     std::string checkpoint = from.empty() ? from : newest_checkpoint(from);
     if (checkpoint.empty() || (searches && checkpoint == from)) return "";
     TrainOptions o = train_;
-    restore(chosen(o), checkpoint, read_manifest(checkpoint).state);
+    Settings open = chosen(o);
+    std::erase_if(open,
+                  [&](auto& s) { return std::ranges::count(call.request.given, s.name) > 0; });
+    restore(open, checkpoint, read_manifest(checkpoint).state);
     train_.step.global_batch = o.step.global_batch;
     bool same = o.step.mesh.size() == ranks;
-    fmt::print("auto: {} was trained on {} ranks; {}\n", checkpoint, o.step.mesh.size(),
-               same ? "its choice stays" : fmt::format("another choice for {}", ranks));
+    fmt::print("auto: {} is of {} ranks: {}\n", checkpoint, o.step.mesh.size(),
+               same ? "its choice stays" : fmt::format("a new choice for {}", ranks));
     return same ? to_toml(chosen(o)) : "";
   }
 
-  /// Measures the hardware, unless it is given. Collective.
-  std::optional<Hardware> measure(World& world) {
-    if (!hardware_.empty()) return {};
+  /// Collective.
+  Hardware measure(World& world) {
     auto start = std::chrono::steady_clock::now();
     Hardware h = calibrate(world, {.round = 3e-3, .rounds = 5, .less = 4}).hardware;
+    std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     if (world.rank() != 0) return h;
     measured_ = hardware_file(h);
-    std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    fmt::print("auto: measured the hardware in {:.1f} s, {} ranks of {} threads at once\n",
-               took.count(), world.size(), world.threads());
+    fmt::print("auto: measured the hardware in {:.1f} s: {} rank{} with OpenMP threads: {}\n",
+               took.count(), world.size(), world.size() == 1 ? "" : "s", world.threads());
     return h;
   }
 
   /// Trains a smaller model this way on threads, and on one rank. Throws Error 1 if they differ.
   void verify(TrainOptions o, const Hardware& h) {
     StepOptions& s = o.step;
-    auto layers = std::ranges::find(own_.settings, "layers", &Setting::name);
-    int64_t* count = layers == own_.settings.end() ? nullptr : std::get<int64_t*>(layers->field);
-    int64_t all = count ? *count : 0;
-    if (count) *count = std::min<int64_t>(all, std::max(2, s.mesh.pp * s.chunks));
+    int64_t none = 0, *layers = &none;
+    for (const Setting& own : own_.settings)
+      if (own.name == "layers") layers = std::get<int64_t*>(own.field);
+    int64_t fewer = std::min<int64_t>(*layers, std::max(2, s.mesh.pp * s.chunks));
+    int64_t all = std::exchange(*layers, fewer);
     Task task = own_.task();
-    if (count) *count = all;
+    *layers = all;
     o.steps = 2, o.lr.warmup = 0, o.launch.device = "cpu", s.placement = o.init = "";
     s.graph = false, s.micro_batch = std::min<int64_t>(2, s.micro_batch), s.global_batch = 0;
     choose_batch(o);
-    constexpr double most = 2e10;
     double flop = StepTimes(task, h).model_flop(s);
-    if (flop > most || s.mesh.size() > 64)
-      return fmt::print("auto: not verified: {} ranks and {:.1g} FLOP a step are too much here\n",
-                        s.mesh.size(), flop);
+    if (flop > 2e10 || s.mesh.size() > 64)
+      return fmt::print(
+          "auto: not verified: {} ranks with {:.1g} FLOP a step are much for threads\n",
+          s.mesh.size(), flop);
     check_input(parity(task, o) == Exit::ok, Exit::differs,
-                "auto: the chosen plan does not train as one rank does\n  Fix another with flags, "
-                "such as --zero 0 or --schedule 1f1b, or leave --auto out.");
+                "auto: the best plan does not train as one rank does\n  Fix another by flags, such "
+                "as --zero 0 or --schedule 1f1b, or leave --auto out.");
+  }
+
+  /// Makes the task with what --auto chooses, once for ranks that are threads.
+  Task task(World& world, const Invocation& call) {
+    std::string choice = auto_ ? choose(world, call) : "";
+    together(world.host(), [&] {
+      std::call_once(once_, [&] {
+        error_ = error_of([&] {
+          (void)read_config_text(settings_, choice, "--auto");
+          if (auto_) config_ = to_toml(settings_);
+          made_ = own_.task();
+        });
+      });
+      if (error_) std::rethrow_exception(error_);
+    });
+    Task task = made_;
+    task.settings = own_.settings;
+    task.config = config_;
+    bool launched = world.size() > 1 && train_.launch.comm != "threads";
+    task.command = launched ? fmt::format("mpirun -np {} ", world.size()) : "";
+    task.command += shell_word(call.argv[0]) + " train";
+    if (!measured_.empty())
+      task.accompany = [this, more = task.accompany](const std::string& run) {
+        if (more) more(run);
+        replace_file(run + "/" + hardware_file_name, measured_);
+      };
+    return task;
+  }
+
+  void check_auto() const {
+    bool other = !train_.deepspeed.empty() || !train_.launch.device_map.empty();
+    check_input(auto_ ? !other : hardware_.empty(), Exit::config, "{}",
+                auto_
+                    ? "auto with deepspeed or device-map\n  These say how to train. Leave one out."
+                    : "hardware without auto\n  Add --auto, which chooses by it.");
   }
 
   Exit train(const Invocation& call) {
-    check_input(auto_ || hardware_.empty(), Exit::config,
-                "hardware={} without auto\n  Add --auto, which chooses by it.",
-                printable(hardware_));
-    check_input(!auto_ || (train_.deepspeed.empty() && train_.launch.device_map.empty()),
-                Exit::config,
-                "auto with deepspeed or device-map\n  Those say how to train. Leave one out.");
+    check_auto();
     bool searches = train_.resume == "auto" || train_.resume == "last-good";
     check_input(
         !searches || !train_.out.empty(), Exit::config,
@@ -201,37 +239,16 @@ class TrainCall {
     // Training goes on when nobody reads what it prints, and its end is still reported.
     std::signal(SIGPIPE, SIG_IGN);
     if (train_.launch.nondeterministic) set_gpu_bits(GpuBits::may_differ);
-    std::string config = to_toml(settings_);  // before anything is derived
-    std::atomic<Exit> result = Exit::ok;      // the same on all ranks
-    std::once_flag once;                      // ranks that are threads share the task
-    Task made;
-    std::exception_ptr error;
+    config_ = to_toml(settings_);         // before anything is derived
+    std::atomic<Exit> result = Exit::ok;  // the same on all ranks
     if (!train_.launch.device_map.empty()) {
       check_not_launched("--device-map places the layers of one process");
-      std::call_once(once, [&] { made = own_.task(); });
-      made.description =
-          apply_device_map(train_.launch.device_map, made, train_) + made.description;
+      std::call_once(once_, [&] { made_ = own_.task(); });
+      made_.description =
+          apply_device_map(train_.launch.device_map, made_, train_) + made_.description;
     }
-    on_ranks(train_.launch, call.argc, call.argv, [&](World& world) {
-      std::string choice = auto_ ? choose(world, call) : "";
-      together(world.host(), [&] {
-        std::call_once(once, [&] {
-          error = error_of([&] {
-            (void)read_config_text(settings_, choice, "--auto");
-            if (auto_) config = to_toml(settings_);
-            made = own_.task();
-          });
-        });
-        if (error) std::rethrow_exception(error);
-      });
-      Task task = made;
-      task.settings = own_.settings;
-      task.config = config;
-      bool launched = world.size() > 1 && train_.launch.comm != "threads";
-      task.command = launched ? fmt::format("mpirun -np {} ", world.size()) : "";
-      task.command += shell_word(call.argv[0]) + " train";
-      result = train(std::move(task), world);
-    });
+    on_ranks(train_.launch, call.argc, call.argv,
+             [&](World& world) { result = train(task(world, call), world); });
     return result;
   }
 
@@ -266,8 +283,12 @@ class TrainCall {
   TrainOptions& train_;
   Settings settings_;
   bool auto_ = false;
-  std::string hardware_;      // of --auto: a name or a file; empty: it is measured
-  std::string measured_;      // the file of what was measured
+  std::string hardware_;  // of --auto: a name or a file; empty: it is measured
+  std::string measured_;  // the file of what was measured; on rank 0
+  std::string config_;
+  std::once_flag once_;  // ranks that are threads share the task
+  Task made_;
+  std::exception_ptr error_;
   int64_t mesh_for_ = 0;      // ranks to print a mesh for; 0: train
   int64_t deepspeed_dp_ = 0;  // 0: no DeepSpeed configuration
   std::string notes_;         // notes about that configuration

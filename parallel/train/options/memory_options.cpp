@@ -65,7 +65,8 @@ Settings memory_settings(StepOptions& s) {
            "weights and gradients too; results are the same",
            choice(s.offload, {{"off", Offloaded::nothing},
                               {"optimizer", Offloaded::optimizer},
-                              {"params", Offloaded::parameters}}))
+                              {"params", Offloaded::parameters}}),
+           {.plan = InPlan::sought})
       .add("offload-dir", "DIR",
            "keep it in files in DIR instead, which are removed when the run ends", &s.offload_dir,
            {.shown = "none"});
