@@ -127,7 +127,7 @@ class TrainCall {
       task.description = "";  // training prints it
       Plans found = plan(task, o);
       TrainOptions best = found.all.front().options;
-      verify(best, found.hardware);
+      verify(best.step, found.hardware);
       return to_toml(chosen(best));
     });
   }
@@ -170,7 +170,8 @@ class TrainCall {
   }
 
   /// Trains a smaller model this way on threads, and on one rank. Throws Error 1 if they differ.
-  void verify(TrainOptions o, const Hardware& h) {
+  void verify(const StepOptions& best, const Hardware& h) {
+    TrainOptions o{.step = best, .steps = 2};
     StepOptions& s = o.step;
     int64_t none = 0, *layers = &none;
     for (const Setting& own : own_.settings)
@@ -179,8 +180,8 @@ class TrainCall {
     int64_t all = std::exchange(*layers, fewer);
     Task task = own_.task();
     *layers = all;
-    o.steps = 2, o.lr.warmup = 0, o.launch.device = "cpu", s.placement = o.init = "";
-    s.graph = false, s.micro_batch = std::min<int64_t>(2, s.micro_batch), s.global_batch = 0;
+    o.lr.warmup = 0, s.placement = "", s.graph = false;
+    s.micro_batch = std::min<int64_t>(2, s.micro_batch), s.global_batch = 0;
     choose_batch(o);
     double flop = StepTimes(task, h).model_flop(s);
     if (flop > 2e10 || s.mesh.size() > 64)
