@@ -209,7 +209,7 @@ std::string train_command(const PlanOptions& o, const Plan& p, const Hardware& h
     text += " --sequence-parallel false";  // a configuration file may turn it on
   text += fmt::format(" --recompute {} --micro-batch {} --global-batch {} --precision {}",
                       name_of(s.recompute), s.micro_batch, s.global_batch, precision(s.dtype));
-  if (s.offload != Offloaded::nothing)
+  if (s.offload != Offloaded::nothing && !told("offload"))
     text += s.offload == Offloaded::optimizer ? " --offload optimizer" : " --offload params";
   // Lines break before a flag alone: values stay beside their flags, and may have quoted spaces.
   constexpr char joint = '\x1f';

@@ -135,7 +135,7 @@ class TrainCall {
   /// Returns the settings of `o` that a search decides, and the global batch.
   static Settings chosen(TrainOptions& o) {
     Settings all = train_settings(o);
-    std::erase_if(all, [](const Setting& s) { return s.plan != InPlan::sought; });
+    std::erase_if(all, [](auto& s) { return s.plan != InPlan::sought && s.name != "offload"; });
     return all;
   }
 

@@ -65,8 +65,7 @@ Settings memory_settings(StepOptions& s) {
            "weights and gradients too; results are the same",
            choice(s.offload, {{"off", Offloaded::nothing},
                               {"optimizer", Offloaded::optimizer},
-                              {"params", Offloaded::parameters}}),
-           {.plan = InPlan::sought})
+                              {"params", Offloaded::parameters}}))
       .add("offload-dir", "DIR",
            "keep it in files in DIR instead, which are removed when the run ends", &s.offload_dir,
            {.shown = "none"});
