@@ -107,6 +107,35 @@ TEST(Program, PlanSaysWhatIsFixedAndWhatTheBatchForbids) {
   EXPECT_FALSE(says(said({}), "fixed by"));
 }
 
+/// Its weights are others where tp splits them.
+struct OtherOnAMesh : nn::Sequence {
+  explicit OtherOnAMesh(const TensorParallel& tp) {
+    add<Rows>("rows", tp);
+    add<Block>("block0", tp);
+    add<ClassHead>("head", 4, 16, tp, VocabularyOptions{.std = tp.size() > 1 ? 0.4 : 0.3});
+  }
+};
+
+TEST(Program, AutoTrainsOnlyWhatTrainsAsOneRankDoes) {
+  TemporaryDirectory directory;
+  auto words = [&](const std::string& out) {
+    return std::vector<std::string>{"tiny",   "train",   "--auto",       "--hardware", "cpu",
+                                    "--comm", "threads", "--ranks",      "2",          "--tp",
+                                    "2",      "--out",   directory / out};
+  };
+  std::string said = printed(words("fine"));
+  EXPECT_TRUE(says(said, "EQUAL: loss, norm, "));
+  EXPECT_TRUE(says(said, "finished after step 3"));
+  ProgramOptions options = tiny();
+  options.task = [] { return task_of<OtherOnAMesh>(); };
+  Said other = said_by(options, words("other"));
+  EXPECT_EQ(other.code, int(Exit::differs));
+  EXPECT_TRUE(says(other.out, "DIFFERENT before the first step: weight of head"));
+  EXPECT_TRUE(says(other.err, "auto: the best plan does not train as one rank does"));
+  EXPECT_TRUE(says(other.err, "leave --auto out"));
+  EXPECT_FALSE(std::filesystem::exists(directory / "other"));
+}
+
 // What one plans for is never left out.
 TEST(Program, PlanOnANarrowTerminalKeepsMemoryAndMfu) {
   for (const char* columns : {"40", "60", "80", "300"}) {
