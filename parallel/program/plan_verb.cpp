@@ -84,7 +84,7 @@ Settings plan_settings(PlanOptions& o, const ProgramOptions& p) {
     if (is({"zero", "schedule", "chunks", "sequence-parallel"})) s.shown = "all are tried";
     if (is({"recompute"})) s.shown = "all but block-split are tried";
     if (is({"micro-batch"}))
-      s.shown = o.train.step.micro_batch > 0 ? "" : "powers of two up to 64 are tried";
+      s.shown = o.train.step.micro_batch > 0 ? "" : "powers of two and all of a replica, up to 64";
     if (is({"global-batch"})) s.shown = "micro-batch (1 if it is open) x ranks";
   }
   return joined({own, p.settings, training});
