@@ -220,16 +220,12 @@ class TrainCall {
     return task;
   }
 
-  void check_auto() const {
+  Exit train(const Invocation& call) {
     bool other = !train_.deepspeed.empty() || !train_.launch.device_map.empty();
     check_input(auto_ ? !other : hardware_.empty(), Exit::config, "{}",
                 auto_
                     ? "auto with deepspeed or device-map\n  These say how to train. Leave one out."
                     : "hardware without auto\n  Add --auto, which chooses by it.");
-  }
-
-  Exit train(const Invocation& call) {
-    check_auto();
     bool searches = train_.resume == "auto" || train_.resume == "last-good";
     check_input(
         !searches || !train_.out.empty(), Exit::config,
