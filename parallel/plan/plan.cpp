@@ -106,6 +106,7 @@ class Search {
       for (size_t i = 0; i < std::min(ways_.all.size(), size_t(o_.top)); ++i)
         rehearse(ways_.all[i]);
     }
+    check_input(!found_.all.empty(), Exit::config, "{}", found_.refusals.back());
     const Hardware& h = found_.hardware;
     std::ranges::stable_sort(found_.all, [&](const Plan& a, const Plan& b) {
       bool a_fits = found_.fits(a), b_fits = found_.fits(b);
@@ -125,9 +126,10 @@ class Search {
     std::ranges::stable_sort(
         near, simpler, [](auto* c) -> auto& { return *c; });
     for (const Candidate* c : near) {
-      auto at = std::ranges::find(all, size_t(c - ways_.all.data()), &Plan::way);
-      if (at == all.end()) rehearse(*c), at = all.end() - 1;
-      if (found_.fits(*at)) return void(std::rotate(all.begin(), at, at + 1));
+      auto find = [&] { return std::ranges::find(all, size_t(c - ways_.all.data()), &Plan::way); };
+      if (find() == all.end()) rehearse(*c);
+      auto at = find();
+      if (at != all.end() && found_.fits(*at)) return void(std::rotate(all.begin(), at, at + 1));
     }
   }
 
@@ -143,7 +145,7 @@ class Search {
            });
   }
 
-  void rehearse(const Candidate& c) {
+  void rehearse(const Candidate& c) try {
     Plan p{c.options(o_.train), {}, c.time, 0, size_t(&c - ways_.all.data())};
     const StepOptions& s = p.options.step;
     resolve(p.options, s.mesh.size());
@@ -168,6 +170,9 @@ class Search {
     found_.all.push_back(std::move(p));
     progress_.say(fmt::format("plan: memory of {} ways rehearsed, something fits of {} meshes",
                               found_.all.size(), fitting_.size()));
+  } catch (const Error& e) {  // what layers refuse only when they see a batch
+    if (e.code() != Exit::config) throw;
+    if (std::ranges::count(found_.refusals, e.what()) == 0) found_.refusals.push_back(e.what());
   }
 
   const nn::Batch& like(int64_t samples) {

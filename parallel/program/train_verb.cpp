@@ -181,7 +181,8 @@ class TrainCall {
     Task task = own_.task();
     *layers = all;
     o.lr.warmup = 0, s.placement = "", s.graph = false;
-    s.micro_batch = std::min<int64_t>(2, s.micro_batch), s.global_batch = 0;
+    if (layers != &none) s.micro_batch = std::min<int64_t>(2, s.micro_batch);
+    s.global_batch = 0;
     choose_batch(o);
     double flop = StepTimes(task, h).model_flop(s);
     if (flop > 2e10 || s.mesh.size() > 64)
