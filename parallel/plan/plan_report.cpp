@@ -215,7 +215,7 @@ std::string train_command(const PlanOptions& o, const Plan& p, const Hardware& h
   constexpr char joint = '\x1f';
   for (size_t at = 0; (at = text.find(' ', at)) != text.npos; ++at)
     if (text.compare(at, 3, " --") != 0) text[at] = joint;
-  std::string lines = wrapped(text, terminal_columns() - 2, 4);
+  std::string lines = wrapped(text, output_columns() - 2, 4);
   std::ranges::replace(lines, joint, ' ');
   for (size_t at = 0; (at = lines.find('\n', at)) != lines.npos; at += 3) lines.insert(at, " \\");
   return lines;
