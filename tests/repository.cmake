@@ -21,6 +21,13 @@ if(TARGET minigpt)
     ${CMAKE_CURRENT_LIST_DIR}/scripts/completion_test.py $<TARGET_FILE:minigpt> ${PROJECT_SOURCE_DIR})
 endif()
 
+# Figures of published papers, computed again: docs/reproductions.md.
+if(TARGET minigpt AND TARGET llama AND TARGET test_examples AND NOT TRIAX_SANITIZE)
+  add_test(NAME repository.reproductions COMMAND ${Python3_EXECUTABLE} -B
+    ${CMAKE_CURRENT_LIST_DIR}/scripts/reproduce_test.py $<TARGET_FILE_DIR:minigpt>)
+  set_tests_properties(repository.reproductions PROPERTIES PROCESSORS 2 TIMEOUT 300 LABELS processes)
+endif()
+
 set(triax_jargon_found)
 if(triax_jargon)
   set(triax_jargon_found ${triax_jargon})
