@@ -18,6 +18,7 @@ import difflib
 import pathlib
 import string
 import sys
+import textwrap
 import tomllib
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent / "reproductions"))
@@ -74,6 +75,14 @@ class Cell:
         return [paper, ours if self.agrees else f"**{ours}**"]
 
 
+def prose(text):
+    return textwrap.fill(text, 128, break_long_words=False, break_on_hyphens=False)
+
+
+def lines_of(command):
+    return " \\\n    ".join(textwrap.wrap(command, 120, break_long_words=False, break_on_hyphens=False))
+
+
 class Table:
     """A table of a paper: cells of one kind, a row for each configuration."""
 
@@ -113,9 +122,9 @@ class Table:
     def markdown(self):
         shown = [key for key in self.data["keys"] if key not in self.data.get("hidden", [])]
         head = shown + [words for c in self.columns for words in (f"{c['name']}: paper", "triax")]
-        lines = [f"**{self.name}** ({self.kind}). {self.data.get('note', '')}".rstrip(), "", "```"]
+        lines = [prose(f"**{self.name}** ({self.kind}). {self.data.get('note', '')}"), "", "```"]
         texts = [self.texts(column) for column in self.columns]
-        lines += dict.fromkeys(text for pair in texts for text in pair if text)
+        lines += dict.fromkeys(lines_of(text) for pair in texts for text in pair if text)
         lines += ["```", "", "| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
         for keys, cells in self.rows:
             words = [str(keys[key]) for key in shown]
@@ -125,7 +134,7 @@ class Table:
             wrong = [cells[at] for _, cells in self.rows if cells[at] and not cells[at].agrees]
             if wrong:
                 why = column.get("reason", self.data.get("reason", "not explained."))
-                lines += ["", f"{column['name']}, {len(wrong)} of {len(self.rows)} not {KINDS[self.kind]}: {why}"]
+                lines += ["", prose(f"{column['name']}, {len(wrong)} of {len(self.rows)} not {KINDS[self.kind]}: {why}")]
         return "\n".join(lines) + "\n"
 
 
@@ -155,8 +164,8 @@ class Paper:
 
     def markdown(self):
         d = self.data
-        lines = [f"## {d['title']}", "", f"{d['authors']}, [arXiv {d['arxiv']}](https://arxiv.org/abs/{d['arxiv']}).", "",
-                 f"Compared: {d['compared'].strip()}", "", f"Not compared: {d['not_compared'].strip()}", ""]
+        lines = [f"## {d['title']}", "", prose(f"{d['authors']}, [arXiv {d['arxiv']}](https://arxiv.org/abs/{d['arxiv']})."), "",
+                 prose(f"Compared: {d['compared']}"), "", prose(f"Not compared: {d['not_compared']}"), ""]
         return "\n".join(lines) + "\n" + "\n".join(table.markdown() for table in self.tables)
 
 
