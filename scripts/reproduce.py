@@ -214,7 +214,10 @@ def main():
     parser.add_argument("--check", metavar="PAGE")
     parser.add_argument("--write", metavar="PAGE")
     args = parser.parse_args()
-    names = args.paper.split(",") if args.paper else sorted(path.stem for path in args.data.glob("*.toml"))
+    known = sorted(path.stem for path in args.data.glob("*.toml"))
+    names = args.paper.split(",") if args.paper else known
+    if unknown := set(names) - set(known):
+        raise SystemExit(f"reproduce: there is no paper {', '.join(unknown)}; expected some of {', '.join(known)}")
     papers = sorted((Paper(args.data / f"{name}.toml") for name in names), key=lambda paper: paper.data["arxiv"])
     if args.list:
         for paper in papers:

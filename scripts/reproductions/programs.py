@@ -86,6 +86,8 @@ class Programs:
 
     def _run(self, command):
         program, *arguments = shlex.split(command)
+        if not (self.folder / program).is_file():
+            raise SystemExit(f"reproduce: there is no {self.folder / program}; build it, or give its folder with --programs")
         with tempfile.TemporaryDirectory() as folder:
             for name in ("docs", "scripts", "tests"):
                 os.symlink(ROOT / name, os.path.join(folder, name))
