@@ -80,7 +80,10 @@ def prose(text):
 
 
 def lines_of(command):
-    return " \\\n    ".join(textwrap.wrap(command, 120, break_long_words=False, break_on_hyphens=False))
+    """With a flag and its value in one line."""
+    flags = [flag.replace(" ", "\0") for flag in command.split(" --")]
+    lines = textwrap.wrap(" --".join(flags), 120, break_long_words=False, break_on_hyphens=False)
+    return " \\\n    ".join(lines).replace("\0", " ")
 
 
 class Table:
@@ -164,7 +167,7 @@ class Paper:
 
     def markdown(self):
         d = self.data
-        lines = [f"## {d['title']}", "", prose(f"{d['authors']}, [arXiv {d['arxiv']}](https://arxiv.org/abs/{d['arxiv']})."), "",
+        lines = [f"## {d['title']}", "", prose(f"{d['authors']}, arXiv [{d['arxiv']}](https://arxiv.org/abs/{d['arxiv']})."), "",
                  prose(f"Compared: {d['compared']}"), "", prose(f"Not compared: {d['not_compared']}"), ""]
         return "\n".join(lines) + "\n" + "\n".join(table.markdown() for table in self.tables)
 
@@ -181,8 +184,13 @@ def overview(papers):
         total = {kind: [a + b for a, b in zip(total[kind], counts[kind])] for kind in KINDS}
         anchor = "".join(c for c in paper.data["title"].lower() if c.isalnum() or c in "- ").replace(" ", "-")
         lines.append(f"| [{paper.data['title']}](#{anchor}) | " + " | ".join(of(counts[kind]) for kind in KINDS) + " |")
-    cells = sum(pair[0] for pair in total.values())
-    lines.append(f"| {len(papers)} papers, {cells} cells | " + " | ".join(of(total[kind]) for kind in KINDS) + " |")
+    cells = [cell for paper in papers for cell in paper.cells]
+    lines.append(f"| {len(papers)} papers, {len(cells)} cells | " + " | ".join(of(total[kind]) for kind in KINDS) + " |")
+    printed, formulas = ([cell for cell in cells if cell.kind == "exact" and ("formula" in cell.column) == is_formula]
+                         for is_formula in (False, True))
+    agree = [f"{sum(cell.agrees for cell in part)} of {len(part)}" for part in (printed, formulas)]
+    lines += ["", prose(f"Of the exact cells, {agree[0]} agree where the paper prints a figure, and {agree[1]} where it has a formula, "
+                        "whose value is taken for configurations that were chosen here.")]
     return "\n".join(lines) + "\n"
 
 

@@ -25,7 +25,7 @@ endif()
 if(TARGET minigpt AND TARGET llama AND TARGET test_examples AND NOT TRIAX_SANITIZE)
   add_test(NAME repository.reproductions COMMAND ${Python3_EXECUTABLE} -B
     ${CMAKE_CURRENT_LIST_DIR}/scripts/reproduce_test.py $<TARGET_FILE_DIR:minigpt>)
-  set_tests_properties(repository.reproductions PROPERTIES PROCESSORS 2 TIMEOUT 300 LABELS processes)
+  set_tests_properties(repository.reproductions PROPERTIES PROCESSORS 2 TIMEOUT 600 LABELS processes)
 endif()
 
 set(triax_jargon_found)
