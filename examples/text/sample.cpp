@@ -1,15 +1,17 @@
 #include "examples/text/sample.h"
 
 #include <fmt/core.h>
+#include <poll.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 
 #include "core/check.h"
 #include "core/io/files.h"
 #include "examples/text/decoder.h"
-#include "examples/text/lines.h"
 #include "examples/text/tokenizer/numbers.h"
 #include "examples/text/tokenizer/utf8.h"
 #include "parallel/comm/launch/stop_signal.h"
@@ -52,6 +54,64 @@ void check_sample(const SampleOptions& o, int ranks) {
               "samples={} with interactive\n  Each line has one answer. Leave --samples out.",
               o.samples);
   parallel::check_shape({.pp = o.pp, .tp = o.tp}, ranks);
+}
+
+/// The time between messages of a first rank that waits: humans take longer than ranks may wait.
+constexpr int look_every_ms = 5000;
+
+// The first byte of each message of the first rank to the others.
+constexpr char nothing_yet = '.', line_follows = ':', end_of_input = '!';
+
+/// Appends available input. Returns false at its end.
+bool read_some(std::string& to) {
+  char bytes[4096];
+  ssize_t n = ::read(STDIN_FILENO, bytes, sizeof bytes);
+  if (n < 0 && errno == EINTR) return true;
+  check_input(n >= 0, Exit::io, "standard input: {}", std::strerror(errno));
+  to.append(bytes, size_t(n));
+  return n > 0;
+}
+
+/// Lines of standard input: the first rank reads, all get them.
+class Lines {
+ public:
+  explicit Lines(parallel::Communicator& ranks) : ranks_(ranks) {}
+  /// Returns a line without its break; none at the end of the input. Collective.
+  std::optional<std::string> next() {
+    std::string told;
+    do told = parallel::text_of_first(ranks_, [&] { return look(); });
+    while (told[0] == nothing_yet);
+    if (told[0] == end_of_input) return {};
+    return told.substr(1);
+  }
+
+ private:
+  std::string look() {
+    size_t end = read_.find('\n');
+    if (end == read_.npos && !ended_) {
+      pollfd input{STDIN_FILENO, POLLIN, 0};
+      if (::poll(&input, 1, look_every_ms) > 0) ended_ = !read_some(read_);
+      end = read_.find('\n');
+    }
+    if (end == read_.npos && !ended_) return {nothing_yet};
+    if (end == read_.npos && read_.empty()) return {end_of_input};
+    std::string line = line_follows + read_.substr(0, end);
+    read_.erase(0, end == read_.npos ? end : end + 1);
+    return line;
+  }
+
+  parallel::Communicator& ranks_;
+  std::string read_;  // bytes not given out yet
+  bool ended_ = false;
+};
+
+/// Returns all of standard input, on every rank. Collective. Throws Error 74 if it cannot be read.
+std::string all_of_stdin(parallel::Communicator& ranks) {
+  return parallel::text_of_first(ranks, [] {
+    std::string all;
+    while (read_some(all)) continue;
+    return all;
+  });
 }
 
 /// Continues texts, on all ranks alike; the first prints.
