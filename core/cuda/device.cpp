@@ -1,7 +1,8 @@
 #include <mutex>
 
 #include "core/check.h"
-#include "core/cuda/conv.h"
+#include "core/cuda/cuda.h"
+#include "core/cuda/libraries/cudnn.h"
 #include "core/cuda/runtime/context.h"
 #include "core/cuda/runtime/devices.h"
 #include "core/cuda/runtime/status.h"
@@ -22,6 +23,23 @@ class EventMark final : public Mark {
 
  private:
   Event event_;
+};
+
+/// Cuda with convolutions by cuDNN where it has them, else by patches and products.
+class CudnnCuda final : public Cuda {
+ public:
+  using Cuda::Cuda;
+  void conv2d(const Conv2d& c, const Tensor& y) override {
+    if (!cudnn_conv2d(c, y)) Cuda::conv2d(c, y);
+  }
+  void conv2d_backward_input(const Conv2d& c, const Tensor& dy, const Tensor& dx) override {
+    if (!cudnn_conv2d_backward_input(c, dy, dx)) Cuda::conv2d_backward_input(c, dy, dx);
+  }
+  void conv2d_backward_weight(const Conv2d& c, const Tensor& dy, const Tensor& dw,
+                              Write write) override {
+    if (!cudnn_conv2d_backward_weight(c, dy, dw, write))
+      Cuda::conv2d_backward_weight(c, dy, dw, write);
+  }
 };
 
 }  // namespace
