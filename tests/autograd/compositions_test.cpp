@@ -2,8 +2,8 @@
 // gradients.
 #include <cmath>
 
-#include "autograd/gradcheck.h"
 #include "autograd/ops.h"
+#include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 
 namespace triax {

@@ -1,9 +1,9 @@
 // Convolutions and pools: gradients against central differences in f64, and errors with their
 // messages. Values against a naive loop stand in tests/core.
 #include "autograd/backward.h"
-#include "autograd/gradcheck.h"
 #include "autograd/ops.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 
 namespace triax {

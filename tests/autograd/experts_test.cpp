@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "autograd/backward.h"
-#include "autograd/gradcheck.h"
 #include "autograd/ops.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 
 namespace triax {

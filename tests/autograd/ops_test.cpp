@@ -3,8 +3,8 @@
 #include "autograd/ops.h"
 
 #include "autograd/backward.h"
-#include "autograd/gradcheck.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 
 namespace triax {

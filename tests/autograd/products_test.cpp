@@ -1,8 +1,8 @@
 // Products: gradients against central differences in f64, and their errors.
-#include "autograd/gradcheck.h"
 #include "autograd/ops.h"
 #include "autograd/record.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 
 namespace triax {

@@ -1,7 +1,7 @@
 #include "nn/rotary.h"
 
-#include "autograd/gradcheck.h"
 #include "tests/support/expect_error.h"
+#include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
 
 namespace triax {
