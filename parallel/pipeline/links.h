@@ -1,4 +1,6 @@
 #pragma once
+#include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -23,6 +25,44 @@ class Links {
  private:
   PipelineShape shape_;
   std::map<std::pair<int, Handover::Kind>, std::unique_ptr<Communicator>> channels_;
+};
+
+/// The activation of one micro-batch between two virtual stages.
+struct Boundary {
+  Shape shape;
+  DType dtype = f32;
+  bool operator==(const Boundary&) const = default;
+};
+/// Boundaries by cut, in order; a single one stands for all cuts.
+using Boundaries = std::vector<Boundary>;
+
+/// The activations and gradients that one stage receives in a run, channel by channel, in the order
+/// of its list. A receive is posted when the one before it on its channel has arrived and was
+/// taken, the first at once, so that transfers overlap computation.
+class Incoming {
+ public:
+  struct Ends {
+    std::function<Communicator&(const Handover&)> channel;
+    std::function<const Boundary&(const Handover&)> boundary;
+    /// False on GPUs: a transfer that waits for its peer holds processors there, so a receive is
+    /// posted only when it is needed.
+    bool ahead = true;
+  };
+  Incoming() = default;
+  Incoming(const std::vector<Handover>& all, Ends ends);
+  /// Waits for the next tensor of its channel, which is `what`, and returns it.
+  Tensor take(const Handover& what);
+
+ private:
+  struct Line {
+    std::deque<Handover> rest;
+    Tensor x;  // being received
+    Work work;
+  };
+  void post(Communicator& from, Line& line);
+
+  Ends ends_;
+  std::map<Communicator*, Line> lines_;
 };
 
 }  // namespace triax::parallel

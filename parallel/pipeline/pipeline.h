@@ -7,7 +7,6 @@
 #include "autograd/backward.h"
 #include "nn/layer.h"
 #include "parallel/mesh.h"
-#include "parallel/pipeline/incoming.h"
 #include "parallel/pipeline/links.h"
 
 namespace triax::parallel {
