@@ -1,6 +1,9 @@
 #include "optim/momentum.h"
 
+#include "core/check.h"
+#include "optim/lion.h"
 #include "optim/prepare.h"
+#include "optim/sgd.h"
 
 namespace triax::optim {
 
@@ -34,6 +37,19 @@ std::vector<SlotState> Momentum::state() const {
     if (entries_[i].slot.master.defined()) all.push_back({i, "master", entries_[i].slot.master});
   }
   return all;
+}
+
+Sgd::Sgd(const std::vector<Slot>& slots, const SgdOptions& options)
+    : Momentum("sgd", slots, options.momentum > 0 ? "velocity" : nullptr, options) {
+  check(options.momentum >= 0 && options.momentum < 1, "sgd: momentum {}; expected 0 <= it < 1",
+        options.momentum);
+}
+
+Lion::Lion(const std::vector<Slot>& slots, const LionOptions& options)
+    : Momentum("lion", slots, "m", options) {
+  auto in_unit = [](double x) { return x >= 0 && x < 1; };
+  check(in_unit(options.beta1) && in_unit(options.beta2),
+        "lion: beta1 {}, beta2 {}; expected betas in [0, 1)", options.beta1, options.beta2);
 }
 
 }  // namespace triax::optim
