@@ -17,7 +17,7 @@ UNSEEN = [
            [("  if (n.over.ranks > 1) n.over.sum_over_ranks(sums);\n  Tensor a =", "  Tensor a ="),
             ("  Tensors d(3);\n", "  if (n.over.ranks > 1) n.over.sum_over_ranks(sums);\n  Tensors d(3);\n")],
            WHY, FLAGS, "test_parallel", "BatchNormParity.MeshesAndGroups"),
-    Unseen("replicas_summed_in_groups_of_others", "parallel/data/replicas.cpp",
+    Unseen("replicas_summed_in_groups_of_others", "parallel/data/replicas.h",
            [("Communicator::Seat{int(rank / ranks), int(rank % ranks)}",
              "Communicator::Seat{int(rank % ranks), int(rank / ranks)}")],
            WHY, FLAGS, "test_parallel", "BatchNormParity.MeshesAndGroups"),
