@@ -9,13 +9,20 @@ namespace triax {
 class HostCopy {
  public:
   /// Copies what `x`, contiguous, will hold when the work queued before is done.
-  explicit HostCopy(const Tensor& x);
-  HostCopy(HostCopy&&) noexcept = default;
-  HostCopy& operator=(HostCopy&&) noexcept = default;
-  ~HostCopy();
+  explicit HostCopy(const Tensor& x) {
+    Backend& b = backend(x);
+    auto bytes = std::make_shared<Storage>(x.bytes(), cpu, b.host_allocator());
+    values_ = Tensor(std::move(bytes), x.dtype(), x.shape(), contiguous_strides(x.shape()));
+    b.transfer(x, values_);
+    mark_ = b.mark();
+  }
 
   /// Returns the values on the CPU; waits for them.
-  const Tensor& values() const;
+  const Tensor& values() const {
+    if (mark_) mark_->wait();
+    mark_ = nullptr;
+    return values_;
+  }
 
  private:
   Tensor values_;
