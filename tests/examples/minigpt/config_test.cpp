@@ -78,7 +78,7 @@ std::string flags_page() {
 TEST(Config, DocumentationIsUpToDate) {
   std::string page = flags_page();
   EXPECT_EQ(disk().read(TRIAX_SOURCE_DIR "/docs/cli.md", 1 << 20), page)
-      << "run scripts/cli_docs.sh";
+      << "run scripts/site/cli_docs.sh";
   Train train;
   text::SampleOptions sample;
   for (auto& verb : {train.verb, sample_verb("minigpt", sample, model_of)})
