@@ -33,8 +33,6 @@ std::exception_ptr error_of(const std::function<void()>& f) try {
   return std::current_exception();
 }
 
-constexpr const char* hardware_file_name = "hardware.toml";  // in a run directory
-
 /// One call of `train`.
 class TrainCall {
  public:
@@ -107,18 +105,12 @@ class TrainCall {
 
   /// Returns, on every rank, a configuration with what rank 0 chooses.
   std::string choose(World& world, const Invocation& call) {
-    const std::string cached = train_.out + "/" + hardware_file_name;
     std::string kept = text_of_first(world.host(), [&] { return kept_choice(world.size(), call); });
-    std::string file = text_of_first(world.host(), [&] {
-      bool same = hardware_.empty() && !train_.out.empty() && disk().exists(cached) &&
-                  hardware_named(cached).per_node == world.size();
-      return same ? cached : hardware_;
-    });
     if (!kept.empty()) return kept;
     std::optional<Hardware> measured;
-    if (file.empty()) measured = measure(world);
+    if (hardware_.empty()) measured = measure(world);
     return text_of_first(world.host(), [&] {
-      PlanOptions o{.train = train_, .ranks = world.size(), .hardware = file};
+      PlanOptions o{.train = train_, .ranks = world.size(), .hardware = hardware_};
       o.measured = measured, o.top = 5;
       take_request(o, call);
       resolve(o.train, world.size());  // the global batch is that without a choice
@@ -162,10 +154,9 @@ class TrainCall {
     auto start = std::chrono::steady_clock::now();
     Hardware h = calibrate(world, {.round = 3e-3, .rounds = 5, .less = 4}).hardware;
     std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    if (world.rank() != 0) return h;
-    measured_ = hardware_file(h);
-    fmt::print("auto: measured the hardware in {:.1f} s: {} rank{} with OpenMP threads: {}\n",
-               took.count(), world.size(), world.size() == 1 ? "" : "s", world.threads());
+    if (world.rank() == 0)
+      fmt::print("auto: measured the hardware in {:.1f} s: {} rank{} with OpenMP threads: {}\n",
+                 took.count(), world.size(), world.size() == 1 ? "" : "s", world.threads());
     return h;
   }
 
@@ -213,11 +204,6 @@ class TrainCall {
     bool launched = world.size() > 1 && train_.launch.comm != "threads";
     task.command = launched ? fmt::format("mpirun -np {} ", world.size()) : "";
     task.command += shell_word(call.argv[0]) + " train";
-    if (!measured_.empty())
-      task.accompany = [this, more = task.accompany](const std::string& run) {
-        if (more) more(run);
-        replace_file(run + "/" + hardware_file_name, measured_);
-      };
     return task;
   }
 
@@ -282,7 +268,6 @@ class TrainCall {
   Settings settings_;
   bool auto_ = false;
   std::string hardware_;  // of --auto: a name or a file; empty: it is measured
-  std::string measured_;  // the file of what was measured; on rank 0
   std::string config_;
   std::once_flag once_;  // ranks that are threads share the task
   Task made_;
