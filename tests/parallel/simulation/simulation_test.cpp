@@ -1,0 +1,202 @@
+// Ranks on virtual clocks: what transfers take, that times repeat, and what a simulated step has to
+// do with a planned one.
+#include "parallel/simulation/simulation.h"
+
+#include <gtest/gtest.h>
+
+#include "parallel/comm/threads/thread_comm.h"
+#include "parallel/plan/step_time.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/tiny_task.h"
+
+namespace triax::parallel {
+namespace {
+
+using namespace test;
+
+constexpr double rate = 1e9, latency = 1e-3;
+
+/// Returns nodes of two ranks. Kernels take what their FLOP say, 1e9 of them a second.
+Hardware simple(const char* device = "cuda") {
+  Hardware h{.name = "simple", .device = device};
+  h.fp32 = h.low = 1e9, h.products = h.attention = 1;
+  h.bandwidth = INFINITY, h.kernels = h.update = 1;
+  h.link = rate, h.network = rate, h.link_part = h.network_part = 1;
+  h.latency = latency, h.per_node = 2;
+  return h;
+}
+
+void work(double seconds) { meta_work().products += seconds * 1e9, ++meta_work().matmuls; }
+Tensor bytes(int64_t count) { return empty({count}, u8, meta_device); }
+
+/// Runs a body on each of some virtual ranks; returns the times at which they ended.
+std::vector<double> run_virtual(
+    int ranks, const Hardware& h,
+    const std::function<void(Communicator& world, VirtualClock& clock)>& body,
+    const Injected& injected = {}) {
+  std::vector<double> ends(static_cast<size_t>(ranks));
+  VirtualLinks links(ranks, 2);
+  run_thread_ranks(ranks, [&](std::unique_ptr<Communicator> threads) {
+    auto rank = size_t(threads->rank());
+    VirtualClock clock(h, f32, 1);
+    links.take_turn();
+    try {
+      VirtualComm world(std::move(threads), {clock, links, injected});
+      body(world, clock);
+    } catch (...) {
+      links.leave(std::current_exception());
+      throw;
+    }
+    ends[rank] = clock.now();
+    links.leave();
+  });
+  return ends;
+}
+
+// A ring of two moves half of the bytes twice.
+TEST(VirtualComm, ACollectiveBeginsWithItsLastRank) {
+  auto body = [](Communicator& world, VirtualClock&) {
+    work(0.01 * (world.rank() + 1));
+    Work sum = world.all_reduce(bytes(1'000'000));
+    work(1e-4);  // beside it
+    sum.wait();
+    sum.wait();
+  };
+  for (double end : run_virtual(2, simple(), body)) EXPECT_NEAR(end, 0.02 + latency + 1e-3, 1e-9);
+  Injected slow{.slow_links = {{0, 10}}};
+  for (double end : run_virtual(2, simple(), body, slow))
+    EXPECT_NEAR(end, 0.02 + 10 * (latency + 1e-3), 1e-9);
+}
+
+// Cores of a host move the bytes: kernels do not go on beside it.
+TEST(VirtualComm, RanksOfAHostMoveTheBytesThemselves) {
+  auto ends = run_virtual(2, simple("cpu"), [](Communicator& world, VirtualClock&) {
+    Work sum = world.all_reduce(bytes(1'000'000));
+    work(0.05);
+    sum.wait();
+  });
+  for (double end : ends) EXPECT_NEAR(end, 0.05 + latency + 1e-3, 1e-9);
+}
+
+TEST(VirtualComm, MessagesPassOneAfterTheOther) {
+  auto ends = run_virtual(2, simple(), [](Communicator& world, VirtualClock& clock) {
+    if (world.rank() == 0) {
+      Work first = world.send(bytes(1'000'000), 1), second = world.send(bytes(1'000'000), 1);
+      return;
+    }
+    Tensor x = bytes(1'000'000), y = bytes(1'000'000);
+    Work first = world.recv(x, 0), second = world.recv(y, 0);
+    first.wait();
+    EXPECT_NEAR(clock.now(), latency + 1e-3, 1e-9);
+    second.wait();
+  });
+  EXPECT_NEAR(ends[0], 0, 1e-12);
+  EXPECT_NEAR(ends[1], 2 * (latency + 1e-3), 1e-9);
+}
+
+// Two ranks of a node share its card.
+TEST(VirtualComm, OtherNodesAreBehindTheNetwork) {
+  auto ends = run_virtual(4, simple(), [](Communicator& world, VirtualClock&) {
+    Tensor x = bytes(1'000'000);
+    if (world.rank() == 0) world.send(x, 3).wait();
+    if (world.rank() == 3) world.recv(x, 0).wait();
+  });
+  EXPECT_NEAR(ends[3], latency + 2e-3, 1e-9);
+}
+
+TEST(VirtualComm, RanksThatDisagreeOrAllWaitAreErrors) {
+  auto differ = [](Communicator& world, VirtualClock&) {
+    world.all_reduce(bytes(4 + world.rank())).wait();
+  };
+  EXPECT_NE(error_of([&] { run_virtual(2, simple(), differ); }, Exit::mismatch)
+                .find("all_reduce(sum, u8[5])"),
+            std::string::npos);
+  auto circle = [](Communicator& world, VirtualClock&) {
+    Tensor x = bytes(1), y = bytes(1);
+    int other = 1 - world.rank();
+    world.recv(x, other).wait();
+    world.send(y, other).wait();
+  };
+  std::string text = error_of([&] { run_virtual(2, simple(), circle); }, Exit::mismatch);
+  EXPECT_TRUE(text.starts_with("all ranks wait for each other:\n  rank ")) << text;
+  EXPECT_NE(text.find("rank 1: recv"), std::string::npos) << text;
+}
+
+TrainOptions options(const MeshShape& mesh) {
+  auto o = tiny_options(mesh);
+  o.step.micro_batch = 1, o.step.global_batch = 8 * mesh.replicas();
+  return o;
+}
+
+std::vector<SimulatedRank> simulated(TrainOptions o, const Injected& injected = {},
+                                     const char* hardware = "h100") {
+  resolve(o, o.step.mesh.size());
+  return simulate(
+      task_of(),
+      {.train = o, .hardware = hardware_named(hardware), .injected = injected, .trace = true});
+}
+
+TEST(Simulation, RepeatsInEveryDigit) {
+  auto o = options({.dp = 2, .pp = 2, .tp = 2});
+  o.step.zero = Zero::gradients, o.step.schedule = "zb-h1";
+  auto a = simulated(o), b = simulated(o);
+  for (size_t r = 0; r < a.size(); ++r) {
+    EXPECT_EQ(a[r].seconds, b[r].seconds);
+    EXPECT_EQ(a[r].waits, b[r].waits);
+    EXPECT_EQ(a[r].events, b[r].events);
+  }
+}
+
+// Each rank sends and holds what `plan` says of its stage's first rank.
+TEST(Simulation, SendsAndHoldsWhatIsPlanned) {
+  for (MeshShape mesh :
+       {MeshShape{.dp = 4}, {.dp = 2, .pp = 2}, {.tp = 4}, {.dp = 2, .pp = 2, .tp = 2}})
+    for (Zero zero : {Zero::off, Zero::parameters}) {
+      auto o = options(mesh);
+      o.step.zero = zero, o.step.sequence_parallel = mesh.tp > 1;
+      auto ranks = simulated(o);
+      resolve(o, mesh.size());
+      Task task = task_of();
+      auto stages = foresee(task.build, shaped_like(task, 1), o.step, Device::Kind::cuda);
+      for (int r = 0; r < mesh.size(); ++r) {
+        const Demand &got = ranks[size_t(r)].demand, &want = stages[size_t(mesh.place(r, {"pp"}))];
+        for (auto line : {&Demand::tp, &Demand::dp, &Demand::links}) {
+          EXPECT_EQ((got.*line).calls, (want.*line).calls) << str(mesh) << " rank " << r;
+          EXPECT_EQ((got.*line).bytes, (want.*line).bytes) << str(mesh) << " rank " << r;
+        }
+        EXPECT_EQ(got.peak, want.peak) << str(mesh) << " rank " << r;
+      }
+    }
+}
+
+// Where kernels hide nothing and layers are alike, both know the same.
+TEST(Simulation, TakesAsLongAsPlanned) {
+  for (MeshShape mesh : {MeshShape{}, {.dp = 8}, {.tp = 4}, {.dp = 2, .tp = 2}}) {
+    auto o = options(mesh);
+    double seconds = step_seconds(simulated(o));
+    resolve(o, mesh.size());
+    Task task = task_of();
+    Hardware h = hardware_named("h100");
+    EXPECT_NEAR(StepTimes(task, h)(o.step).total() / seconds, 1, 0.02) << str(mesh);
+  }
+}
+
+TEST(Simulation, OthersWaitForASlowRank) {
+  auto o = options({.dp = 4});
+  double alone = step_seconds(simulated(o));
+  auto ranks = simulated(o, {.slow_ranks = {{2, 3}}});
+  EXPECT_GT(step_seconds(ranks), 2 * alone);
+  EXPECT_LT(ranks[2].waited(), 0.5 * ranks[0].waited());
+}
+
+TEST(Simulation, ARankThatDiesIsNamed) {
+  std::string text = error_of(
+      [&] {
+        simulated(options({.dp = 2, .pp = 2}), {.deaths = {{3, 0}}});
+      },
+      Exit::peer_lost);
+  EXPECT_TRUE(text.starts_with("rank 3 ends at 0.000 s, before ")) << text;
+}
+
+}  // namespace
+}  // namespace triax::parallel
