@@ -96,19 +96,20 @@ double step_seconds(const std::vector<SimulatedRank>& ranks) {
 }
 
 std::string stage_table(const std::vector<SimulatedRank>& ranks, const MeshShape& mesh) {
-  std::vector<std::map<std::string, Spread>> stages(static_cast<size_t>(mesh.pp));
-  std::vector<int64_t> memory(size_t(mesh.pp));
-  std::set<std::string> kinds;
+  std::set<std::string> waits;
   for (auto& r : ranks)
-    for (auto& [kind, waited] : r.waits) kinds.insert(kind);
+    for (auto& [kind, waited] : r.waits) waits.insert(kind);
+  std::vector<std::string> kinds{"kernels"};
+  kinds.insert(kinds.end(), waits.begin(), waits.end());
+  std::vector<std::map<std::string, Spread>> stages(static_cast<size_t>(mesh.pp));
+  std::vector<int64_t> memory(static_cast<size_t>(mesh.pp));
   for (int rank = 0; rank < mesh.size(); ++rank) {
     auto s = size_t(mesh.place(rank, {"pp"}));
     SimulatedRank r = ranks[size_t(rank)];
-    memory[s] = std::max(memory[s], r.demand.peak);
-    stages[s]["kernels"].add(r.seconds - r.waited());
+    r.waits["kernels"] = r.seconds - r.waited();
     for (auto& kind : kinds) stages[s][kind].add(r.waits[kind]);
+    memory[s] = std::max(memory[s], r.demand.peak);
   }
-  kinds.insert("kernels");
   std::string text = "stage";
   for (auto& kind : kinds) text += fmt::format("  {:>17}", kind);
   text += fmt::format("  {:>9}\n", "memory");
