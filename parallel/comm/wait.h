@@ -14,7 +14,7 @@ namespace triax::parallel {
 class WaitClock {
  public:
   /// The longest time between two looks of a rank that waits.
-  static constexpr std::chrono::duration<double> between_looks{0.2};
+  static constexpr std::chrono::duration<double> between_looks{0.05};
 
   /// Returns the seconds since the clock was made; counts as a look.
   double seconds() {

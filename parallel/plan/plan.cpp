@@ -127,7 +127,7 @@ class Search {
         near, simpler, [](auto* c) -> auto& { return *c; });
     for (const Candidate* c : near) {
       auto find = [&] { return std::ranges::find(all, size_t(c - ways_.all.data()), &Plan::way); };
-      if (find() == all.end()) rehearse(*c);
+      if (find() == all.end() && !surely_over(*c)) rehearse(*c);
       auto at = find();
       if (at != all.end() && found_.fits(*at)) return void(std::rotate(all.begin(), at, at + 1));
     }
@@ -253,7 +253,8 @@ Plans plans(const Task& task, const PlanOptions& given) {
       PlanOptions more = given;
       more.train.step.offload = Offloaded(int(s.offload) + 1);
       if (Plans other = plans(task, more); other.fits(other.all.front())) return other;
-    } catch (const Error&) {  // it does not go with another option
+    } catch (const Error& e) {  // it does not go with another option
+      if (e.code() != Exit::config) throw;
     }
   return found;
 }

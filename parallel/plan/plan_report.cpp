@@ -41,8 +41,22 @@ std::string batch_that_limits(const StepOptions& asked, int64_t ranks) {
 /// Returns what --config fixes, and the time with that open.
 std::string fixed_by_file(const Task& task, const PlanOptions& o) {
   PlanOptions open = o;
-  for (auto& setting : o.configured) std::erase(open.given, setting.substr(0, setting.find(' ')));
-  leave_open(open.train.step, open.given);
+  std::vector<std::string> others{"dp",
+                                  "pp",
+                                  "tp",
+                                  "cp",
+                                  "ep",
+                                  "micro-batch",
+                                  "schedule",
+                                  "chunks",
+                                  "zero",
+                                  "recompute",
+                                  "sequence-parallel"};
+  for (auto& setting : o.configured) {
+    std::string name = setting.substr(0, setting.find(' '));
+    std::erase(open.given, name), std::erase(others, name);
+  }
+  leave_open(open.train.step, others);
   return fmt::format("fixed by --config: {}\n{} a step if the search may change that\n",
                      join(o.configured, ", "), show_time(plans(task, open).all[0].time.total()));
 }

@@ -70,7 +70,7 @@ Subject subject_of(const Build& build, const nn::Batch& like, const StepOptions&
 }
 
 Demand rehearse(const Subject& of, const StepOptions& o, Communicator& world,
-                const std::function<void(Step&, const StepInput&)>& before) {
+                const RehearsalObserver& observer) {
   memory::OwnCounter counter;
   Mesh mesh(world, o.mesh);
   Demand middle;
@@ -80,9 +80,10 @@ Demand rehearse(const Subject& of, const StepOptions& o, Communicator& world,
             {.gradients = [&](const Step& s) { middle = so_far(s); }});
   nn::Batch batch = on(world.device(), of.like);
   StepInput input{.batches = [&](int64_t) { return batch; }};
-  if (before) before(step, input);
+  if (observer.before) observer.before(step, input);
   Demand sent = so_far(step);
   step.take(input);
+  if (observer.after) observer.after();
   Demand after = so_far(step), d{.peak = memory::counter()->peak()};
   d.tp = after.tp - sent.tp;
   d.dp = middle.dp - sent.dp;

@@ -41,11 +41,16 @@ struct Subject {
 /// Returns it with the facts of `o`'s mesh.
 Subject subject_of(const Build& build, const nn::Batch& like, const StepOptions& o);
 
+/// Sees a rehearsal from inside: in front of its step, where it can take others with the same
+/// input, and right behind it, when transfers of new weights may still be under way.
+struct RehearsalObserver {
+  std::function<void(Step&, const StepInput&)> before = {};
+  std::function<void()> after = {};
+};
 /// Runs one Step of `o`, resolved and checked, on batches like the subject's. On the meta device
-/// nothing is computed; on any other it is measured. `before`, if given, is called in front of it,
-/// and can take steps with the same input. Collective.
+/// nothing is computed; on any other it is measured. Collective.
 Demand rehearse(const Subject& of, const StepOptions& o, Communicator& world,
-                const std::function<void(Step&, const StepInput&)>& before = {});
+                const RehearsalObserver& observer = {});
 
 /// Rehearses some stages, in their order, for memory alone.
 std::vector<Demand> foresee_peaks(const Subject& subject, const StepOptions& o, const StagesOn& of);

@@ -42,8 +42,9 @@ int print_all(ProgramOptions& p, const CommandLine& line, std::string page,
     if (!verb.settings.empty() || !verb.operands.empty()) page += section(p.name, verb);
   };
   for (auto& verb : line.verbs)
-    if (verb.name != "plan" && verb.name != "parity") add(verb);
+    if (verb.name != "plan" && verb.name != "simulate" && verb.name != "parity") add(verb);
   add(plan_verb(p, "plan"));
+  add(simulate_verb(p, "simulate"));
   add(parity_verb(p, "parity"));
   std::fputs(page.c_str(), stdout);
   return 0;

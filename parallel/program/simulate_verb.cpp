@@ -39,7 +39,9 @@ std::map<int, double> by_rank(const char* flag, const std::string& text, int ran
 Exit simulate(const ProgramOptions& p, SimulateOptions& o, const Invocation& call) {
   check_not_launched("simulate runs in one process");
   TrainOptions& train = o.train;
-  int ranks = int(std::max(double(o.ranks), train.step.mesh.least_size()));
+  double asked = std::max(double(o.ranks), train.step.mesh.least_size());
+  check_input(asked <= 16384, Exit::config, "simulate: {} ranks; expected 16384 at most", asked);
+  int ranks = int(asked);
   check_needs(p, call.request, ranks);
   resolve(train, ranks);
   check_options(train, ranks);
@@ -71,7 +73,7 @@ Verb simulate_verb(ProgramOptions& p, std::string_view asked) {
   if (asked == "simulate" && p.plan_defaults) p.plan_defaults(o->train);
   SettingGroup own("Simulation");
   own.add("ranks|world-size|nproc|num-gpus|gpus", "N", "ranks to simulate", &o->ranks,
-          {.range = {0, 65536}, .shown = "those of the mesh"})
+          {.range = {0, 16384}, .shown = "those of the mesh"})
       .add("hardware", "NAME|FILE",
            fmt::format("what a rank runs on: {}, or a TOML file as `calibrate` writes it",
                        join(hardware_names(), ", ")),

@@ -13,6 +13,7 @@
 #include "parallel/comm/process.h"
 #include "parallel/comm/together.h"
 #include "parallel/parity/parity.h"
+#include "parallel/pipeline/synthesis/schedule_file.h"
 #include "parallel/plan/calibrate.h"
 #include "parallel/plan/plan.h"
 #include "parallel/program/deepspeed/deepspeed.h"
@@ -105,7 +106,8 @@ class TrainCall {
 
   /// Returns, on every rank, a configuration with what rank 0 chooses.
   std::string choose(World& world, const Invocation& call) {
-    std::string kept = text_of_first(world.host(), [&] { return kept_choice(world.size(), call); });
+    std::string kept =
+        text_of_first(world.host(), [&] { return kept_choice(world.size(), call.request); });
     if (!kept.empty()) return kept;
     std::optional<Hardware> measured;
     if (hardware_.empty()) measured = measure(world);
@@ -132,19 +134,29 @@ class TrainCall {
   }
 
   /// Returns the choice of the run that is resumed, if it had as many ranks.
-  std::string kept_choice(int ranks, const Invocation& call) {
+  std::string kept_choice(int ranks, const Request& request) {
     bool searches = train_.resume == "auto" || train_.resume == "last-good";
     const std::string& from = searches ? train_.out : train_.resume;
     std::string checkpoint = from.empty() ? from : newest_checkpoint(from);
     if (checkpoint.empty() || (searches && checkpoint == from)) return "";
-    TrainOptions o = train_;
+    CheckpointState state;
+    try {
+      state = read_manifest(checkpoint).state;
+    } catch (const Error& e) {
+      if (train_.resume != "last-good" || e.code() != Exit::data) throw;
+      return fmt::print("auto: {}: a new choice\n", e.what()), "";
+    }
+    TrainOptions saved = train_, o = train_;
+    restore(chosen(saved), checkpoint, state);
     Settings open = chosen(o);
-    std::erase_if(open,
-                  [&](auto& s) { return std::ranges::count(call.request.given, s.name) > 0; });
-    restore(open, checkpoint, read_manifest(checkpoint).state);
+    std::erase_if(open, [&](auto& s) {
+      return std::ranges::count(request.given, s.name) +
+             std::ranges::count(request.configured, s.name);
+    });
+    restore(open, checkpoint, state);
     train_.step.global_batch = o.step.global_batch;
-    bool same = o.step.mesh.size() == ranks;
-    fmt::print("auto: {} is of {} ranks: {}\n", checkpoint, o.step.mesh.size(),
+    bool same = saved.step.mesh.size() == ranks;
+    fmt::print("auto: {} is of {} ranks: {}\n", checkpoint, saved.step.mesh.size(),
                same ? "its choice stays" : fmt::format("a new choice for {}", ranks));
     return same ? to_toml(chosen(o)) : "";
   }
@@ -166,14 +178,16 @@ class TrainCall {
     StepOptions& s = o.step;
     int64_t none = 0, *layers = &none;
     for (const Setting& own : own_.settings)
-      if (own.name == "layers") layers = std::get<int64_t*>(own.field);
+      if (auto* field = std::get_if<int64_t*>(&own.field); field && own.name == "layers")
+        layers = *field;
     int64_t fewer = std::min<int64_t>(*layers, std::max(2, s.mesh.pp * s.chunks));
     int64_t all = std::exchange(*layers, fewer);
     Task task = own_.task();
     *layers = all;
-    o.lr.warmup = 0, s.placement = "", s.graph = false;
+    o.lr.warmup = 0, s.placement = s.groups = "", s.graph = false;  // these name layers
     if (layers != &none) s.micro_batch = std::min<int64_t>(2, s.micro_batch);
-    s.global_batch = 0;
+    int64_t micros = s.accumulation();
+    s.global_batch = is_schedule_file(s.schedule) ? micros * s.micro_batch * s.mesh.replicas() : 0;
     choose_batch(o);
     double flop = StepTimes(task, h).model_flop(s);
     if (flop > 2e10 || s.mesh.size() > 64)

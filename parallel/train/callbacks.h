@@ -17,7 +17,8 @@ namespace triax::parallel {
 /// ranks start, step and end may save and validate, and validation may save.
 struct Callbacks {
   std::function<void(Trainer&)> start = {}, end = {};
-  /// Is called before a step's update, when gradients are summed; not by replayed CUDA graphs.
+  /// Is called before a step's update, when gradients are summed; not with CUDA graphs, which
+  /// replay it.
   std::function<void(Trainer&)> gradients = {};
   std::function<void(Trainer&, const StepRecord&)> step = {};
   std::function<void(Trainer&, double loss)> validation = {};

@@ -45,7 +45,7 @@ Trainer::Trainer(ResolvedRun run, World& world, StepObserver observer)
   }
   if (!options_.profile.empty()) profile_steps(*this);
   if (options_.tensorboard) write_tensorboard(*this, task_.unit);
-  if (options_.certify > 0) certify(*this);
+  certify(*this);
   open_metrics();
   RunDirectory* directory = saver_.directory();
   if (directory && (done_ == 0 || done_ < options_.steps))  // else there is nothing to do

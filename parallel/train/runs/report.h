@@ -101,7 +101,8 @@ void profile_steps(Trainer& trainer);
 void write_tensorboard(Trainer& trainer, const std::string& unit);
 
 /// Writes the certificate of the run into the run directory: every TrainOptions::certify steps a
-/// line of hashes (docs/runs.md#certificates). Throws Error 78 where there can be none. Collective.
+/// line of hashes (docs/runs.md#certificates). A run that is resumed without one shortens the one
+/// that is there. Throws Error 78 where there can be none. Collective.
 void certify(Trainer& trainer);
 
 /// Returns the calls of one rank of each pipeline stage to its groups since the start, per step

@@ -81,7 +81,7 @@ void Step::queue(const StepInput& input) {
     replica_.data().check_replicas(sums_of(loss.to_host<double>())[0]);
   report_once(mesh_, loss);
   add_up(loss);
-  if (observer_.update) observer_.update();
+  if (observer_.update && !options_.graph) observer_.update();
   backend(decision_).decide_step(request_, totals_, decision_);
   optimizer_->step(decision_);
   replica_.update_buffers(decision_);

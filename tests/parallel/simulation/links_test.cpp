@@ -115,13 +115,14 @@ double measured(const Task& task, const StepOptions& o) {
   std::mutex mutex;
   double longest = 0;
   run_linked_ranks(o.mesh.size(), speed, [&](Communicator& world) {
-    LinkClock::time_point begin;
-    (void)rehearse(subject, o, world, [&](triax::parallel::Step& step, const StepInput& input) {
+    LinkClock::time_point begin, end;
+    auto before = [&](triax::parallel::Step& step, const StepInput& input) {
       step.take(input);
       world.barrier();
       begin = LinkClock::now();
-    });
-    std::chrono::duration<double> mine = LinkClock::now() - begin;
+    };
+    (void)rehearse(subject, o, world, {before, [&] { end = LinkClock::now(); }});
+    std::chrono::duration<double> mine = end - begin;
     std::lock_guard guard(mutex);
     longest = std::max(longest, mine.count());
   });
