@@ -9,7 +9,6 @@
 
 #include "core/check.h"
 #include "parallel/comm/process.h"
-#include "parallel/comm/processes/across_hosts.h"
 #include "parallel/comm/processes/exchange.h"
 #include "parallel/comm/processes/window.h"
 #include "parallel/comm/wait.h"
