@@ -4,14 +4,16 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <numeric>
 
 #include "core/check.h"
 #include "core/io/files.h"
-#include "examples/text/decoder.h"
 #include "examples/text/tokenizer/numbers.h"
 #include "examples/text/tokenizer/utf8.h"
 #include "parallel/comm/launch/stop_signal.h"
@@ -218,6 +220,24 @@ class Writer {
   uint64_t key_ = random::key(uint64_t(o_.seed), "sample");
 };
 
+/// Returns a function of a rank: tokens in order of falling logits, equal ones in their own; sorted
+/// as far as they are asked for, since few of a large vocabulary are.
+auto ranking_of(const std::vector<double>& logits) {
+  auto less = [&logits](size_t a, size_t b) {
+    return logits[a] != logits[b] ? logits[a] < logits[b] : a > b;
+  };
+  std::vector<size_t> heap(logits.size());
+  std::iota(heap.begin(), heap.end(), size_t{0});
+  std::ranges::make_heap(heap, less);
+  return [less, heap = std::move(heap), ranked = std::vector<size_t>()](size_t rank) mutable {
+    for (; ranked.size() <= rank; heap.pop_back()) {
+      std::ranges::pop_heap(heap, less);
+      ranked.push_back(heap.back());
+    }
+    return ranked[rank];
+  };
+}
+
 }  // namespace
 
 void check_stored(const parallel::Checkpoint& checkpoint, const std::string& tensor,
@@ -253,6 +273,55 @@ void sample(const SampleOptions& o, const TextModelOf& model_of, parallel::World
     if (i > 0 && world.rank() == 0) fmt::print("---\n");
     writer.tell(prompt, i);
   }
+}
+
+Tensor Decoder::logits(std::span<const int32_t> tokens) {
+  check(!tokens.empty() && std::ssize(tokens) <= context(), "decoder: {} tokens; expected 1 to {}",
+        tokens.size(), context());
+  auto shared = std::mismatch(tokens.begin(), tokens.end(), read_.begin(), read_.end()).first;
+  // The last token is read in any case: its logits are asked for.
+  auto known = std::min<int64_t>(shared - tokens.begin(), std::ssize(tokens) - 1);
+  cache_.truncate(known);
+  auto fresh = tokens.subspan(size_t(known));
+  read_.assign(tokens.begin(), tokens.end());
+  computed_ += std::ssize(fresh);
+  return model_.predict({.input = from_host(fresh, {1, std::ssize(fresh)}, cpu),
+                         .first = nn::evaluation,
+                         .cache = &cache_});
+}
+
+void Window::append(std::span<const int32_t> tokens) {
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  auto all = std::ssize(tokens_);
+  if (all - begin_ > context_) begin_ = std::max(begin_ + slide_, all - context_);
+}
+
+size_t draw(const std::vector<double>& logits, const Sampling& how, double uniform) {
+  check_input(std::none_of(logits.begin(), logits.end(), [](double x) { return std::isnan(x); }),
+              Exit::non_finite, "sample: a logit is not a number; expected a model that is finite");
+  auto largest = size_t(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  if (how.temperature == 0) return largest;
+  std::vector<double> weights;
+  for (double x : logits) weights.push_back(std::exp((x - logits[largest]) / how.temperature));
+  auto ranking = ranking_of(logits);
+  size_t count = logits.size();
+  double total = 0;
+  if (how.top_k > 0 && size_t(how.top_k) < count) {
+    count = size_t(how.top_k);
+    for (size_t i = 0; i < count; ++i) total += weights[ranking(i)];
+  } else {
+    for (double weight : weights) total += weight;
+  }
+  if (how.top_p < 1) {
+    double enough = how.top_p * total;
+    size_t kept = 0;
+    for (total = 0; kept < count && total < enough; ++kept) total += weights[ranking(kept)];
+    count = kept;
+  }
+  double left = uniform * total;
+  for (size_t i = 0; i + 1 < count; ++i)
+    if ((left -= weights[ranking(i)]) <= 0) return ranking(i);
+  return ranking(count - 1);
 }
 
 }  // namespace triax::text

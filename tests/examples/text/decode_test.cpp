@@ -5,7 +5,7 @@
 
 #include "core/cpu/levels.h"
 #include "examples/llama/config.h"
-#include "examples/text/decoder.h"
+#include "examples/text/sample.h"
 #include "tests/examples/minigpt/minigpt_run.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"

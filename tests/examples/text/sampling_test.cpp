@@ -1,5 +1,3 @@
-#include "examples/text/sampling.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 #include <map>
 
 #include "core/random.h"
+#include "examples/text/sample.h"
 #include "examples/text/tokenizer/utf8.h"
 #include "tests/support/expect_error.h"
 
