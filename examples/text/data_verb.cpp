@@ -4,7 +4,6 @@
 
 #include "core/check.h"
 #include "core/io/files.h"
-#include "examples/text/foreign_files.h"
 #include "examples/text/tokenizer/utf8.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/runs/report.h"

@@ -5,7 +5,6 @@
 
 #include "core/check.h"
 #include "core/io/files.h"
-#include "examples/text/foreign_files.h"
 #include "examples/text/token_files.h"
 #include "examples/text/tokenizer/bpe.h"
 #include "examples/text/tokenizer/numbers.h"

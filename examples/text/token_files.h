@@ -1,6 +1,8 @@
 #pragma once
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/io/files.h"
@@ -83,5 +85,8 @@ TokenSet find_tokens(const std::string& path);
 /// Error 65 for a file of another size or checksum, and for a token that is not below `vocabulary`
 /// (0: any). Sets `largest` to the largest token.
 TokensPtr map_tokens(const std::vector<TokenFile>& files, int64_t vocabulary, int64_t& largest);
+
+/// Returns a notice if a text is JSON Lines, by its beginning; else nothing.
+std::string json_lines_notice(const std::string& path, std::string_view beginning);
 
 }  // namespace triax::text
