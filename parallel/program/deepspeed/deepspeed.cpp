@@ -7,7 +7,6 @@
 
 #include "core/check.h"
 #include "core/io/files.h"
-#include "parallel/program/deepspeed/keys.h"
 #include "parallel/program/deepspeed/reader.h"
 
 namespace triax::parallel {

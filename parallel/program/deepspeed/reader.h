@@ -1,16 +1,49 @@
 #pragma once
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "core/io/json.h"
 #include "parallel/program/deepspeed/deepspeed.h"
+#include "parallel/settings/setting.h"
 
 namespace triax::parallel {
+
+// The meaning of DeepSpeed's keys here (deepspeed.ai, "DeepSpeed Configuration JSON"), as tables. A
+// key is a path: `fp16.loss_scale`. Those that need a decision are in deepspeed.cpp, and those
+// whose value is a flag's beside the flag (SettingTraits::deepspeed).
+namespace deepspeed {
+
+/// Keys that change no result here. A key that ends with a dot is a whole block.
+struct WithoutEffect {
+  const char* why;
+  std::initializer_list<const char*> keys;
+};
+std::span<const WithoutEffect> without_effect();
+
+/// A key of a feature that triax lacks: only the values that switch it off are allowed.
+struct Only {
+  const char* key;
+  const char* allowed;  ///< JSON, separated by spaces
+  const char* cure;
+};
+std::span<const Only> only_off();
+
+/// Returns blocks that change training unless their `enabled` is false.
+std::span<const char* const> blocks_to_disable();
+
+/// Returns keys by name, for a hint: those of the tables, of deepspeed.cpp and of the settings.
+std::vector<std::string> known_keys(const Settings& settings);
+/// Returns the keys whose values a setting has.
+std::vector<std::string> keys_of(const Setting& setting);
+
+}  // namespace deepspeed
 
 /// Returns a value as JSON. A number, true or false in quotes, as DeepSpeed takes for most keys,
 /// loses them for all.
