@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "parallel/comm/meta_comm.h"
 #include "parallel/comm/threads/thread_comm.h"
 #include "parallel/plan/step_time.h"
 #include "tests/support/expect_error.h"
@@ -124,7 +125,7 @@ TEST(VirtualComm, RanksThatDisagreeOrAllWaitAreErrors) {
 
 TrainOptions options(const MeshShape& mesh) {
   auto o = tiny_options(mesh);
-  o.step.micro_batch = 1, o.step.global_batch = 8 * mesh.replicas();
+  o.step.micro_batch = 4, o.step.global_batch = 32 * mesh.replicas();
   return o;
 }
 
@@ -147,8 +148,8 @@ TEST(Simulation, RepeatsInEveryDigit) {
   }
 }
 
-// Each rank sends and holds what `plan` says of its stage's first rank.
-TEST(Simulation, SendsAndHoldsWhatIsPlanned) {
+// Each rank sends and holds what it does alone, with peers that do not exist.
+TEST(Simulation, SendsAndHoldsWhatIsRehearsed) {
   for (MeshShape mesh :
        {MeshShape{.dp = 4}, {.dp = 2, .pp = 2}, {.tp = 4}, {.dp = 2, .pp = 2, .tp = 2}})
     for (Zero zero : {Zero::off, Zero::parameters}) {
@@ -157,26 +158,47 @@ TEST(Simulation, SendsAndHoldsWhatIsPlanned) {
       auto ranks = simulated(o);
       resolve(o, mesh.size());
       Task task = task_of();
-      auto stages = foresee(task.build, shaped_like(task, 1), o.step, Device::Kind::cuda);
+      MetaTarget target(Device::Kind::cuda);
+      Subject subject = subject_of(task.build, shaped_like(task, 4), o.step);
       for (int r = 0; r < mesh.size(); ++r) {
-        const Demand &got = ranks[size_t(r)].demand, &want = stages[size_t(mesh.place(r, {"pp"}))];
-        for (auto line : {&Demand::tp, &Demand::dp, &Demand::links}) {
-          EXPECT_EQ((got.*line).calls, (want.*line).calls) << str(mesh) << " rank " << r;
-          EXPECT_EQ((got.*line).bytes, (want.*line).bytes) << str(mesh) << " rank " << r;
-        }
+        MetaComm alone(mesh.size(), r);
+        Demand got = ranks[size_t(r)].demand, want = rehearse(subject, o.step, alone);
+        auto text = [](const Demand& d) {
+          return fmt::format("tp {} {}, dp {} {}, links {} {}", d.tp.calls, d.tp.bytes, d.dp.calls,
+                             d.dp.bytes, d.links.calls, d.links.bytes);
+        };
+        EXPECT_EQ(text(got), text(want)) << str(mesh) << " ZeRO " << int(zero) << " rank " << r;
         EXPECT_EQ(got.peak, want.peak) << str(mesh) << " rank " << r;
       }
     }
 }
 
-// Where kernels hide nothing and layers are alike, both know the same.
+struct WideNet : nn::Sequence {
+  struct Block : nn::Module {
+    Block(const TensorParallel& tp, int64_t width)
+        : up(child<ColumnLinear>("up", width, 4 * width, tp, SplitLinearOptions{.std = 0.3})),
+          down(child<RowLinear>("down", 4 * width, width, tp, SplitLinearOptions{.std = 0.3})) {}
+    Tensor operator()(const Tensor& x) const { return x + down(relu(up(x))); }
+    ColumnLinear& up;
+    RowLinear& down;
+  };
+  explicit WideNet(const TensorParallel& tp) {
+    for (int i = 0; i < 8; ++i) add<Block>(fmt::format("block{}", i), tp, 4096);
+    add<ClassHead>("head", 4, 4096, tp, VocabularyOptions{.std = 0.3});
+  }
+};
+
+// Where nothing hides what is sent and stages are alike, both know the same.
 TEST(Simulation, TakesAsLongAsPlanned) {
-  for (MeshShape mesh : {MeshShape{}, {.dp = 8}, {.tp = 4}, {.dp = 2, .tp = 2}}) {
-    auto o = options(mesh);
-    double seconds = step_seconds(simulated(o));
+  Task task{.build = [](auto& tp) { return std::make_unique<WideNet>(tp); },
+            .samples = std::make_shared<nn::TensorSamples>(zeros({4, 4096}, f32, cpu),
+                                                           zeros({4}, i32, cpu))};
+  Hardware h = hardware_named("h100");
+  for (MeshShape mesh : {MeshShape{}, {.dp = 8}, {.pp = 2}, {.pp = 4}, {.dp = 2, .pp = 2}}) {
+    TrainOptions o{.step = {.mesh = mesh, .micro_batch = 8192, .dtype = bf16}};
+    o.step.global_batch = 16 * o.step.micro_batch * mesh.replicas();
     resolve(o, mesh.size());
-    Task task = task_of();
-    Hardware h = hardware_named("h100");
+    double seconds = step_seconds(simulate(task, {.train = o, .hardware = h}));
     EXPECT_NEAR(StepTimes(task, h)(o.step).total() / seconds, 1, 0.02) << str(mesh);
   }
 }
