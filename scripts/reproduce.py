@@ -223,6 +223,10 @@ def main():
     parser.add_argument("--write", metavar="PAGE")
     args = parser.parse_args()
     known = sorted(path.stem for path in args.data.glob("*.toml"))
+    if not known:
+        raise SystemExit(f"reproduce: there are no papers in {args.data}; expected files NAME.toml")
+    if args.paper and args.write:
+        raise SystemExit("reproduce: --paper with --write would drop the other papers; leave one out")
     names = args.paper.split(",") if args.paper else known
     if unknown := set(names) - set(known):
         raise SystemExit(f"reproduce: there is no paper {', '.join(unknown)}; expected some of {', '.join(known)}")

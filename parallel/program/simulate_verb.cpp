@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <cmath>
 
 #include "core/check.h"
 #include "core/io/files.h"
 #include "parallel/comm/process.h"
 #include "parallel/plan/step_time.h"
 #include "parallel/program/verbs.h"
+#include "parallel/settings/bytes.h"
 #include "parallel/simulation/simulation.h"
 
 namespace triax::parallel {
@@ -26,7 +28,7 @@ std::map<int, double> by_rank(const char* flag, const std::string& text, int ran
     int rank = -1;
     double value = -1;
     bool fine = is < end && parse_number(text.substr(at, is - at), rank) &&
-                parse_number(text.substr(is + 1, end - is - 1), value);
+                parse_number(text.substr(is + 1, end - is - 1), value) && std::isfinite(value);
     check_input(fine && rank >= 0 && rank < ranks && value >= 0, Exit::config,
                 "{}={}; expected RANK=X with a rank below {} and a number from 0, like 3=1.5", flag,
                 printable(text), ranks);
@@ -43,15 +45,22 @@ Exit simulate(const ProgramOptions& p, SimulateOptions& o, const Invocation& cal
   check_input(asked <= 16384, Exit::config, "simulate: {} ranks; expected 16384 at most", asked);
   int ranks = int(asked);
   check_needs(p, call.request, ranks);
+  Hardware hardware = hardware_named(o.hardware);
+  train.launch.device = hardware.device;  // some settings are refused on it
   resolve(train, ranks);
   check_options(train, ranks);
   SimulationOptions wanted{.train = train,
-                           .hardware = hardware_named(o.hardware),
+                           .hardware = hardware,
                            .injected = {by_rank("slow-rank", o.slow_rank, ranks),
                                         by_rank("slow-link", o.slow_link, ranks),
                                         by_rank("dead-rank", o.dead_rank, ranks)},
                            .trace = !o.trace.empty()};
-  if (wanted.trace) check_output("trace", o.trace);
+  if (wanted.trace) {
+    check_input(!disk().exists(o.trace), Exit::cannot_write,
+                "trace={}: this file exists\n  Choose another --trace, or move it away.",
+                printable(o.trace));
+    check_output("trace", o.trace);
+  }
   Task task = p.task();
   auto simulated = simulate(task, wanted);
   double seconds = step_seconds(simulated);
@@ -61,6 +70,11 @@ Exit simulate(const ProgramOptions& p, SimulateOptions& o, const Invocation& cal
       "step {:.4f} s; `plan` predicts {:.4f} s ({:+.1f} %)\n",
       str(train.step.mesh), wanted.hardware.name, ranks, stage_table(simulated, train.step.mesh),
       seconds, planned, 100 * (planned / seconds - 1));
+  double most =
+      double(std::ranges::max(simulated, {}, [](auto& r) { return r.demand.peak; }).demand.peak);
+  if (most > hardware.room())
+    fmt::print("memory: {} of tensors do not fit into {}\n", show_bytes(most),
+               show_bytes(hardware.room()));
   if (wanted.trace) replace_file(o.trace, trace_of(simulated, train.step));
   return Exit::ok;
 }

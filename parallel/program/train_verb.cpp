@@ -194,7 +194,7 @@ class TrainCall {
       return fmt::print(
           "auto: not verified: {} ranks with {:.1g} FLOP a step are much for threads\n",
           s.mesh.size(), flop);
-    check_input(parity(task, o) == Exit::ok, Exit::differs,
+    check_input(parity(task, o, OneRank::same_micro_batches) == Exit::ok, Exit::differs,
                 "auto: the best plan does not train as one rank does\n  Fix another by flags, such "
                 "as --zero 0 or --schedule 1f1b, or leave --auto out.");
   }

@@ -108,6 +108,9 @@ TensorParallel TensorParallel::on(std::string_view axis) const {
 nn::Shard TensorParallel::shard(int dim, int64_t length, int64_t unit) const {
   check(unit >= 1 && length % unit == 0,
         "tensor parallel: {} features in units of {}; expected a multiple", length, unit);
+  check_input(!sliced() || slices_.count % size() == 0, Exit::config,
+              "tensor parallel: {} slices on tp={}; expected a multiple of tp", slices_.count,
+              size());
   check_input(length % slices_.count == 0, Exit::config,
               "tensor parallel: {} slices do not divide {} features\n  Valid --tp-slices for "
               "them: {}.",
