@@ -99,7 +99,7 @@ def keeps_what_is_given(work):
 def refuses(work):
     check(work.train(78, dp=3), "2 ranks with dp=3", "Change --ranks, or leave one of --dp")
     check(work.train(78, device_map="auto"), "auto with deepspeed or device-map", "Leave one out")
-    check(work.train(ranks=4, hardware="cpu", bitwise="true", tp_slices=2, steps=1, global_batch=8),
+    check(work.train(ranks=4, hardware="cpu", bitwise="true", tp_slices=2, heads=4, steps=1, global_batch=8),
           "left out: ", "2 slices on tp=4", "finished after step 1")
     check(work.train(78, hardware="h900"), "h900", "a100, a100-40gb, b200, cpu")
     check(work.call([minigpt, "train", *work.flags(hardware="cpu")], 78), "hardware without auto", "Add --auto")
