@@ -232,7 +232,8 @@ double error_of_card(const std::vector<std::string>& cell) {
   if (cell[13] == "selective") s.recompute = parallel::Recompute::selective;
   if (cell[13] == "block") s.recompute = parallel::Recompute::block;
   resolve(job.train, s.mesh.dp);
-  parallel::StepTimes times(task, parallel::hardware_named(cell[0]));
+  Hardware hardware = parallel::hardware_named(cell[0]);
+  parallel::StepTimes times(task, hardware);
   double tokens = double(number(12) * number(9)), seconds = times(s).total();
   fmt::print("{} {} on {}: {:.0f} tokens/s, measured {}: {:+.1f} %\n", cell[0], cell[1], cell[10],
              tokens / seconds, cell[14], 100 * (seconds / tokens * std::stod(cell[14]) - 1));
