@@ -3,7 +3,7 @@
 
 namespace triax {
 
-/// What a layer saves for backward: all, or nothing that is cheap to make again
+/// Says what a layer saves for backward: all, or nothing that is cheap to make again
 /// (nn::Layer::selective).
 enum class Saves { all, less };
 

@@ -185,8 +185,8 @@ class TrainCall {
     Task task = own_.task();
     *layers = all;
     o.lr.warmup = 0, s.placement = s.groups = "", s.graph = false;  // these name layers
+    int64_t micros = s.accumulation();  // those of a schedule from a file
     if (layers != &none) s.micro_batch = std::min<int64_t>(2, s.micro_batch);
-    int64_t micros = s.accumulation();
     s.global_batch = is_schedule_file(s.schedule) ? micros * s.micro_batch * s.mesh.replicas() : 0;
     choose_batch(o);
     double flop = StepTimes(task, h).model_flop(s);

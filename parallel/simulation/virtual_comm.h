@@ -8,7 +8,7 @@
 
 namespace triax::parallel {
 
-/// What is wrong with ranks of a simulation, by rank.
+/// Holds the faults of ranks of a simulation, by rank.
 struct Injected {
   std::map<int, double> slow_ranks;  ///< how many times as long its kernels take
   std::map<int, double> slow_links;  ///< how many times as long its transfers take
@@ -25,7 +25,7 @@ struct Injected {
 /// Clocks depend on each rank's calls alone, so times repeat in every digit.
 class VirtualComm final : public WrapperComm {
  public:
-  /// What the ranks of a simulation share, and the clock of this one; all outlive communicators.
+  /// Holds what ranks of a simulation share, and the clock of this one; all outlive communicators.
   struct Parts {
     VirtualClock& clock;
     VirtualLinks& links;

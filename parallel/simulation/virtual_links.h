@@ -20,15 +20,15 @@ class VirtualLinks : Immovable {
   /// Makes those of so many threads, `at_once` of which run.
   VirtualLinks(int threads, int at_once) : elsewhere_(threads), at_once_(at_once), free_(at_once) {}
 
-  /// What moves one transfer after the other: the collectives of a communicator, or the messages
-  /// from one of its ranks to another.
+  /// Names a queue of transfers, which move one after the other: the collectives of a communicator,
+  /// or the messages from one of its ranks to another.
   struct Wire {
     uint64_t group;
     int from = -1, to = -1;
     auto operator<=>(const Wire&) const = default;
   };
-  /// A rank's call: its time, the seconds that the transfer takes on the rank's link, and whether
-  /// it moves beside kernels: otherwise those who wait for it move it.
+  /// Holds the time of a rank's call, the seconds that the transfer takes on its link, and whether
+  /// it overlaps kernels; otherwise it takes the time of the ranks that wait for it.
   struct Posted {
     double at, takes;
     bool moves_alone;
@@ -39,7 +39,7 @@ class VirtualLinks : Immovable {
     Called first;
     int missing;
     double begin = 0, takes = 0;
-    double end = 0;  ///< for those who wait: its begin, if they move it
+    double end = 0;  ///< its begin, if it takes the time of those who wait
     std::vector<Thread*> waiting = {};
   };
 

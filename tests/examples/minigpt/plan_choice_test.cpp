@@ -30,7 +30,7 @@ PlanOptions one_way(int dp) {
   return o;
 }
 
-/// What counts more decides, whatever the rest says.
+// The first property that differs decides, whatever those behind it say.
 TEST(PlanChoice, ComparesHowSimplePlansAre) {
   using parallel::Candidate;
   const std::function<void(Candidate&)> spoils[] = {
