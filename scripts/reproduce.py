@@ -16,6 +16,7 @@ import argparse
 import dataclasses
 import difflib
 import pathlib
+import signal
 import string
 import sys
 import textwrap
@@ -227,6 +228,8 @@ def main():
         raise SystemExit(f"reproduce: there are no papers in {args.data}; expected files NAME.toml")
     if args.paper and args.write:
         raise SystemExit("reproduce: --paper with --write would drop the other papers; leave one out")
+    if args.check and not pathlib.Path(args.check).is_file():
+        raise SystemExit(f"reproduce: there is no page {args.check}; expected one that --write has made")
     names = args.paper.split(",") if args.paper else known
     if unknown := set(names) - set(known):
         raise SystemExit(f"reproduce: there is no paper {', '.join(unknown)}; expected some of {', '.join(known)}")
@@ -253,4 +256,5 @@ def main():
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # for `--list | head`
     sys.exit(main())

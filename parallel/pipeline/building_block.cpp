@@ -62,7 +62,7 @@ class Grid {
       stage.slots.assign(size_t(slots_) + 1, {});
       for (int pass = 0; pass < passes; ++pass)
         for (int m = 0; m < micros_; ++m) put(s, {pass, m}, due(s, pass, m));
-      settle(stage, 0);
+      settle(stage, 0, slots_);
     }
   }
 
@@ -138,11 +138,12 @@ class Grid {
     return next;
   }
 
-  /// Counts what a stage holds from a slot on.
-  void settle(Stage& stage, int from) {
+  /// Counts what a stage holds from a slot on, after changes in front of `changed`.
+  void settle(Stage& stage, int from, int changed) {
     for (size_t i = size_t(from); i + 1 < stage.slots.size(); ++i) {
-      Slot next = after(stage.slots[i], stage.slots[i].now.pass);
-      stage.slots[i + 1].held = next.held, stage.slots[i + 1].owed = next.owed;
+      Slot next = after(stage.slots[i], stage.slots[i].now.pass), &known = stage.slots[i + 1];
+      if (int(i) >= changed && known.held == next.held && known.owed == next.owed) return;
+      known.held = next.held, known.owed = next.owed;
     }
   }
 
@@ -177,7 +178,7 @@ class Grid {
       if (!fits(stage, p, to, from)) continue;
       for (int i = 0; i < block_.takes(p.pass); ++i) stage.slots[size_t(from + i)].now = {};
       put(s, p, to);
-      settle(stage, to);
+      settle(stage, to, from + block_.takes(p.pass));
       return;
     }
   }

@@ -201,10 +201,9 @@ class Enumeration {
     t.launch.device = hardware_.device;  // some settings are refused on it
     resolve(t, c.mesh.size());
     StepOptions& s = t.step;
-    int64_t all = s.global_batch, unit = s.micro_batch * s.mesh.replicas(),
-            few = 2 * unit * s.mesh.pp;
-    // Lists of many micro-batches take long to make, and are refused if those of few are.
-    if (all % unit == 0 && is_built_in(s)) s.global_batch = std::min(all, few);
+    int64_t all = s.global_batch, unit = s.micro_batch * s.mesh.replicas();
+    // Lists of many micro-batches take long to make, and are refused if that of one is.
+    if (all % unit == 0 && is_built_in(s)) s.global_batch = unit;
     check_options(t, c.mesh.size());
     s.global_batch = all;
     return t;
@@ -215,7 +214,7 @@ class Enumeration {
       c.zero = zero;
       remember(refusal([&] {
         StepOptions step = resolved(c).step;
-        c.time = times_(step);
+        c.time = times_.estimate(step);
         c.state.clear();
         for (auto& stage : times_.parameters(step)) c.state.push_back(state_bytes(step, stage));
         c.known_state = known_state(step);

@@ -16,6 +16,7 @@ struct Candidate {
   int64_t micro_batch = 1;
   Recompute recompute = Recompute::off;
   StepTime time = {};
+  bool timed = false;              ///< else `time` is StepTimes::estimate
   std::vector<double> state = {};  ///< per stage: bytes of weights, gradients, optimizer of a rank
   bool known_state = false;        ///< `state` has all of the optimizer's state
   std::vector<Kept> kept = {};     ///< per stage, in passes through one of `chunks`
@@ -37,11 +38,11 @@ struct Candidates {
   std::vector<std::string> refusals;  ///< each once
 };
 
-/// Returns all that `o` leaves open, fastest first. Left out: tensor parallelism over more than two
-/// nodes; schedules that are idle at least as long as another of as many chunks and keep no fewer
-/// activations, also of those that wait for their weight gradients; micro-batches that are neither
-/// a power of two nor all samples of a replica, or more than 64 samples; selective recomputation
-/// where no layer offers it.
+/// Returns all that `o` leaves open, fastest first by estimate. Left out: tensor parallelism over
+/// more than two nodes; schedules that are idle at least as long as another of as many chunks and
+/// keep no fewer activations, also of those that wait for their weight gradients; micro-batches
+/// that are neither a power of two nor all samples of a replica, or more than 64 samples; selective
+/// recomputation where no layer offers it.
 Candidates candidates(const PlanOptions& o, const Hardware& h, StepTimes& times);
 
 /// A rehearsed candidate, with the peaks of some of its stages.

@@ -1,7 +1,9 @@
 #include "parallel/plan/plan.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
+#include <queue>
 #include <set>
 #include <tuple>
 
@@ -24,7 +26,7 @@ std::vector<Kept> kept_layers(StepTimes& times, const StepOptions& o) {
   auto& counts = times.placement(o);
   PipelineShape shape = o.pipeline();
   if (is_built_in(o)) shape.micros = std::min(shape.micros, 8 * shape.stages);  // it is full then
-  auto lists = lists_of(o.schedules.at(o.schedule), shape);
+  auto& lists = times.lists(o, shape.micros);
   std::vector<Kept> all;
   for (int s = 0; s < shape.stages; ++s) {
     std::vector<int> layers;
@@ -92,10 +94,16 @@ class Search {
     bool all = ways_.all.size() <= few;
     one_mesh_ =
         std::ranges::all_of(ways_.all, [&](auto& c) { return c.mesh == ways_.all[0].mesh; });
-    for (const Candidate& c : ways_.all) {
+    // Fastest first. An estimate is mostly too short, so what is fastest by it is timed then.
+    std::priority_queue<Timed, std::vector<Timed>, std::greater<>> fastest;
+    for (size_t i = 0; i < ways_.all.size(); ++i) fastest.emplace(ways_.all[i].time.total(), i);
+    while (!fastest.empty() && (all || fitting_.size() < size_t(o_.top))) {
+      auto [seconds, i] = fastest.top();
+      fastest.pop();
+      Candidate& c = ways_.all[i];
       if (!all && (fitting_.contains(group(c)) || surely_over(c))) continue;
-      rehearse(c);
-      if (!all && fitting_.size() >= size_t(o_.top)) break;
+      if (!c.timed) fastest.emplace(time(c), i);
+      else rehearse(c);
     }
     if (fitting_.empty()) {  // shows what is nearest to it
       found_.all.clear();    // rehearsed only until they were over
@@ -104,7 +112,7 @@ class Search {
         return std::tuple(c.micro_batch, -int(c.recompute), c.least);
       });
       for (size_t i = 0; i < std::min(ways_.all.size(), size_t(o_.top)); ++i)
-        rehearse(ways_.all[i]);
+        (void)time(ways_.all[i]), rehearse(ways_.all[i]);
     }
     check_input(!found_.all.empty(), Exit::config, "{}", found_.refusals.back());
     const Hardware& h = found_.hardware;
@@ -120,17 +128,30 @@ class Search {
   /// Moves the simplest plan that is nearly as fast as the fastest to the front.
   void prefer_simple() {
     std::vector<Plan>& all = found_.all;
-    std::vector<const Candidate*> near;
-    for (const Candidate& c : ways_.all)
-      if (c.time.total() <= Plans::tie * all.front().time.total()) near.push_back(&c);
+    double enough = Plans::tie * all.front().time.total();
+    std::vector<Candidate*> near;
+    for (Candidate& c : ways_.all)
+      if (c.time.total() <= enough) near.push_back(&c);
     std::ranges::stable_sort(
         near, simpler, [](auto* c) -> auto& { return *c; });
-    for (const Candidate* c : near) {
+    for (Candidate* c : near) {
+      if (surely_over(*c) || time(*c) > enough) continue;
       auto find = [&] { return std::ranges::find(all, size_t(c - ways_.all.data()), &Plan::way); };
-      if (find() == all.end() && !surely_over(*c)) rehearse(*c);
+      if (find() == all.end()) rehearse(*c);
       auto at = find();
       if (at != all.end() && found_.fits(*at)) return void(std::rotate(all.begin(), at, at + 1));
     }
+  }
+
+  using Timed = std::pair<double, size_t>;  // seconds, candidate
+  /// Returns the time of a candidate, which takes the place of its estimate.
+  double time(Candidate& c) {
+    if (!std::exchange(c.timed, true)) {
+      TrainOptions o = c.options(o_.train);
+      resolve(o, c.mesh.size());
+      c.time = times_(o.step);
+    }
+    return c.time.total();
   }
 
   using Group = std::pair<MeshShape, size_t>;

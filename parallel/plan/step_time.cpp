@@ -64,12 +64,20 @@ double shared_out(const MeshShape& m, const Elements& e) {
   return (double(e.trained - e.experts) + double(m.ep) * double(e.experts)) / m.data();
 }
 
-/// The times of one stage for one micro-batch.
+/// The times of a stage, or of one of its chunks, for one micro-batch.
 struct StepTimes::Slot {
-  double compute = 0, tensor = 0, forward = 0;  // forward: of both
-  Elements parameters = {};
+  double compute = 0, tensor = 0, forward = 0, weight = 0;  // forward, weight: parts of both
+  double handover = 0, data = 0;                            // of a stage; data: exposed
+  Elements parameters = {}, shared = {};
   int64_t layers = 0, trained_layers = 0;
   double total() const { return compute + tensor; }
+  double busy() const { return total() + handover + data; }
+  Slot& operator+=(const Slot& o) {
+    compute += o.compute, tensor += o.tensor, forward += o.forward, weight += o.weight;
+    parameters += o.parameters, shared += o.shared;
+    layers += o.layers, trained_layers += o.trained_layers;
+    return *this;
+  }
 };
 
 StepTimes::StepTimes(const Task& task, const Hardware& hardware,
@@ -100,24 +108,29 @@ const std::vector<int64_t>& StepTimes::placement(const StepOptions& o) {
   return known;
 }
 
+const std::vector<Actions>& StepTimes::lists(const StepOptions& o, int micros) {
+  PipelineShape shape = o.pipeline();
+  shape.micros = micros;
+  auto& known = lists_[{o.schedule, shape.stages, shape.chunks, micros}];
+  if (known.empty()) known = lists_of(o.schedules.at(o.schedule), shape);
+  return known;
+}
+
 const Bubble& StepTimes::bubble(const StepOptions& o) {
   PipelineShape shape = o.pipeline();
   bool twice = again(o);
   auto key = std::tuple(o.schedule, shape.stages, shape.chunks, shape.micros, twice);
   auto found = bubbles_.find(key);
   if (found != bubbles_.end()) return found->second;
-  const Schedule& schedule = o.schedules.at(o.schedule);
-  if (!is_built_in(o)) (void)check_schedule(schedule, shape);
+  if (!is_built_in(o)) (void)check_schedule(o.schedules.at(o.schedule), shape);
   int all = shape.micros;
   shape.micros = enough_micros(o);
-  auto lists = lists_of(schedule, shape);
+  auto& lists = this->lists(o, shape.micros);
   Bubble made;
   made.kept = kept_by_stage(lists);
-  if (int groups = (all - shape.micros) / shape.stages; groups > 0) {
-    PipelineShape more = shape;
-    more.micros += shape.stages;
-    made.kept = kept_further(made.kept, kept_by_stage(lists_of(schedule, more)), groups);
-  }
+  if (int groups = (all - shape.micros) / shape.stages; groups > 0)
+    made.kept =
+        kept_further(made.kept, kept_by_stage(this->lists(o, shape.micros + shape.stages)), groups);
   if (shape.stages > 1) {
     double third = 1. / (twice ? 4 : 3) / shape.chunks;  // a micro-batch takes a stage 1
     Simulation s = simulate(
@@ -157,45 +170,68 @@ StepTimes::Slot StepTimes::pass(const KernelWork& work, const Ledger::Line& sums
   return {compute, h.on_host() ? collectives : with_host(device + collectives, host) - compute};
 }
 
+double StepTimes::weight_gradients(const LayerFacts& l, double backward,
+                                   const StepOptions& o) const {
+  if (l.parameters.all == 0) return 0;
+  double products = l.forward.products - l.forward.attention,
+         part = double(l.parameters.trained) / double(l.parameters.all);
+  return std::min(backward, part * kernels_->device({.products = products}, hardware_, o.dtype));
+}
+
 std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
   const Hardware& h = hardware_;
   auto exchange = [&](auto& sent) { return h.seconds(sent, o.mesh.ep, o.mesh.cp * o.mesh.tp); };
   auto& layers = facts(o).layers();
-  auto& counts = placement(o);
-  PipelineShape shape = o.pipeline();
-  std::vector<size_t> first{0};
-  for (int64_t count : counts) first.push_back(first.back() + size_t(count));
-  std::vector<Slot> all(size_t(shape.stages));
-  // One stage has both ends of the model, and their shared parameters once.
-  int last_on = shape.stage_of(shape.virtual_stages() - 1);
-  for (int s = 0; s < shape.stages; ++s)
-    for (int c = 0; c < shape.chunks; ++c) {
-      auto v = size_t(shape.virtual_stage(s, c));
-      Slot& slot = all[size_t(s)];
-      for (size_t i = first[v]; i < first[v + 1]; ++i) {
-        const LayerFacts& l = layers[i];
-        Slot forward = pass(l.forward, l.tp_forward, l.forward_beats, o);
-        Slot backward = pass(l.backward, l.tp_backward, l.backward_beats, o);
-        slot.compute += forward.compute + backward.compute;
-        forward.tensor += over_rows(l.cp_forward, l.forward, o) + exchange(l.ep_forward);
-        backward.tensor += over_rows(l.cp_backward, l.backward, o) + exchange(l.ep_backward);
-        slot.tensor += forward.tensor + backward.tensor;
-        slot.forward += forward.total();
-        slot.compute += kernels_->gradients(double(l.parameters.trained), h, o.reduce_dtype);
-        slot.parameters += l.parameters;
-        if (s == 0 && last_on == 0) slot.parameters -= l.shared;
-        ++slot.layers, slot.trained_layers += l.parameters.trained > 0;
-        bool block = i > 0 && i + 1 < layers.size();  // the first and the last are never repeated
-        if (block && again(o)) slot.compute += forward.compute, slot.tensor += forward.tensor;
-        if (block && o.recompute == Recompute::selective) {
-          KernelWork core{.products = l.forward.attention,
-                          .attention = l.forward.attention,
-                          .scores = l.forward.scores};
-          slot.compute += kernels_->device(core, h, o.dtype);
-          slot.tensor += over_rows(l.cp_forward, l.forward, o);
-        }
+  std::vector<Slot> all;
+  size_t i = 0;
+  for (int64_t count : placement(o)) {
+    Slot& slot = all.emplace_back();
+    for (size_t end = i + size_t(count); i < end; ++i) {
+      const LayerFacts& l = layers[i];
+      Slot forward = pass(l.forward, l.tp_forward, l.forward_beats, o);
+      Slot backward = pass(l.backward, l.tp_backward, l.backward_beats, o);
+      double gradients = kernels_->gradients(double(l.parameters.trained), h, o.reduce_dtype);
+      slot.compute += forward.compute + backward.compute + gradients;
+      slot.weight += weight_gradients(l, backward.compute, o) + gradients;
+      forward.tensor += over_rows(l.cp_forward, l.forward, o) + exchange(l.ep_forward);
+      backward.tensor += over_rows(l.cp_backward, l.backward, o) + exchange(l.ep_backward);
+      slot.tensor += forward.tensor + backward.tensor;
+      slot.forward += forward.total();
+      slot.parameters += l.parameters, slot.shared += l.shared;
+      ++slot.layers, slot.trained_layers += l.parameters.trained > 0;
+      bool block = i > 0 && i + 1 < layers.size();  // the first and the last are never repeated
+      if (block && again(o)) slot.compute += forward.compute, slot.tensor += forward.tensor;
+      if (block && o.recompute == Recompute::selective) {
+        KernelWork core{.products = l.forward.attention,
+                        .attention = l.forward.attention,
+                        .scores = l.forward.scores};
+        slot.compute += kernels_->device(core, h, o.dtype);
+        slot.tensor += over_rows(l.cp_forward, l.forward, o);
       }
     }
+  }
+  return all;
+}
+
+std::vector<StepTimes::Slot> StepTimes::by_stage(const std::vector<Slot>& chunks,
+                                                 const StepOptions& o) {
+  PipelineShape shape = o.pipeline();
+  std::vector<Slot> all(size_t(shape.stages));
+  for (int v = 0; v < shape.virtual_stages(); ++v)
+    all[size_t(shape.stage_of(v))] += chunks[size_t(v)];
+  // A stage with both ends of the model has their shared parameters once.
+  if (shape.last_stage() == 0) all[0].parameters -= all[0].shared;
+  double weight = double(size_of(o.dtype)), sent = double(size_of(o.reduce_dtype));
+  auto over_dp = [&](int64_t calls, double bytes) { return over_replicas(o.mesh, calls, bytes); };
+  for (Slot& s : all) {
+    s.handover = handover(o);
+    double trained = summed(o.mesh, s.parameters);
+    double weights = trained + double(s.parameters.all - s.parameters.trained);
+    if (o.zero == Zero::gradients) s.data = over_dp(trained > 0, sent * trained);
+    if (o.zero == Zero::parameters)
+      s.data = over_dp(2 * s.layers + s.trained_layers, 2 * weight * weights + sent * trained);
+    if (overlaps(o.mesh.data(), o.mesh.tp)) s.data = std::max(0., s.data - s.total() - s.handover);
+  }
   return all;
 }
 
@@ -242,45 +278,65 @@ double StepTimes::after_backward(const StepOptions& o, const Slot& s, double hid
   return rest;
 }
 
+double StepTimes::pipeline(const std::vector<Slot>& chunks, const std::vector<Slot>& stages,
+                           const StepOptions& o) {
+  PipelineShape shape = o.pipeline();
+  double hop = stages[0].handover / shape.chunks;
+  StageTimes times;
+  for (int v = 0; v < shape.virtual_stages(); ++v) {
+    const Slot &s = chunks[size_t(v)], &stage = stages[size_t(shape.stage_of(v))];
+    double longer = stage.busy() / (stage.busy() - stage.data);
+    times.push_back({.forward = longer * (s.forward + hop / 2),
+                     .backward_input = longer * (s.total() - s.forward - s.weight + hop / 2),
+                     .backward_weight = longer * s.weight});
+  }
+  auto seconds = [&](int micros) {
+    shape.micros = micros;
+    return simulate(lists(o, micros), shape, times).time;
+  };
+  int all = shape.micros, few = enough_micros(o);
+  double time = seconds(few);
+  if (few == all) return time;
+  return time + (seconds(few + shape.stages) - time) / shape.stages * (all - few);
+}
+
 StepTime StepTimes::operator()(const StepOptions& o) {
-  const Hardware& h = hardware_;
+  auto chunks = slots(o), stages = by_stage(chunks, o);
+  StepTime t = time(stages, o);
+  double slow = std::ranges::max(stages, {}, &Slot::busy).busy();
+  if (o.mesh.pp > 1) t.bubble = pipeline(chunks, stages, o) - double(o.accumulation()) * slow;
+  return t;
+}
+
+StepTime StepTimes::estimate(const StepOptions& o) { return time(by_stage(slots(o), o), o); }
+
+StepTime StepTimes::time(const std::vector<Slot>& all, const StepOptions& o) {
   auto micros = double(o.accumulation());
-  auto all = slots(o);
-  double weight = double(size_of(o.dtype)), sent = double(size_of(o.reduce_dtype)),
-         hop = handover(o);
-  bool behind = overlaps(o.mesh.data(), o.mesh.tp);
-  StepTime t, each;  // each: of a micro-batch
-  double sum = 0, slow = 0;
-  auto over_dp = [&](int64_t calls, double bytes) { return over_replicas(o.mesh, calls, bytes); };
+  double sum = 0;
+  StepTime t;
   for (const Slot& s : all) {
-    double total = s.total() + hop, more = 0;
-    double trained = summed(o.mesh, s.parameters);
-    double weights = trained + double(s.parameters.all - s.parameters.trained);
-    if (o.zero == Zero::gradients) more = over_dp(trained > 0, sent * trained);
-    if (o.zero == Zero::parameters)
-      more = over_dp(2 * s.layers + s.trained_layers, 2 * weight * weights + sent * trained);
-    if (behind) more = std::max(0., more - total);
-    if (total + more > slow)
-      slow = total + more, each = {.compute = s.compute, .tensor = s.tensor, .data = more};
-    sum += total + more;
+    sum += s.busy();
     double own =
         o.zero == Zero::off ? double(s.parameters.trained) : shared_out(o.mesh, s.parameters);
-    t.update = std::max(t.update, own * update_bytes(o.dtype) / (h.bandwidth * h.update));
+    t.update =
+        std::max(t.update, own * update_bytes(o.dtype) / (hardware_.bandwidth * hardware_.update));
   }
-  double last = 0;
+  const Slot& slow = std::ranges::max(all, {}, &Slot::busy);
+  bool behind = overlaps(o.mesh.data(), o.mesh.tp);
   for (const Slot& s : all)
-    last = std::max(last, after_backward(o, s, behind ? slow - (s.total() + hop) / 3 : 0));
-  t.compute = micros * each.compute;
-  t.tensor = micros * each.tensor;
-  t.handover = micros * hop;
-  t.data = micros * each.data + last;
-  if (o.mesh.pp > 1) t.bubble = bubble(o).idle * (sum - slow) / (o.mesh.pp - 1);
+    t.data =
+        std::max(t.data, after_backward(o, s, behind ? slow.busy() - (s.busy() - s.data) / 3 : 0));
+  t.compute = micros * slow.compute;
+  t.tensor = micros * slow.tensor;
+  t.handover = micros * slow.handover;
+  t.data += micros * slow.data;
+  if (o.mesh.pp > 1) t.bubble = bubble(o).idle * (sum - slow.busy()) / (o.mesh.pp - 1);
   return t;
 }
 
 std::vector<Elements> StepTimes::parameters(const StepOptions& o) {
   std::vector<Elements> all;
-  for (const Slot& s : slots(o)) all.push_back(s.parameters);
+  for (const Slot& s : by_stage(slots(o), o)) all.push_back(s.parameters);
   return all;
 }
 

@@ -74,8 +74,13 @@ class StepTimes {
 
   /// Times a step; `o` is resolved and checked. Throws Error 78 if the model cannot be trained so.
   StepTime operator()(const StepOptions& o);
+  /// Times it in a hundredth of the time, with the schedule's idle time for equal stages, whose
+  /// gradients of inputs and weights take as long as forward: too short if stages differ.
+  StepTime estimate(const StepOptions& o);
   /// Returns the cost of its schedule. Throws Error 78 for a shape that the schedule does not fit.
   const Bubble& bubble(const StepOptions& o);
+  /// Returns the schedule's lists for so many micro-batches.
+  const std::vector<Actions>& lists(const StepOptions& o, int micros);
   /// Returns the facts of a micro-batch on a rank of tp.
   const Facts& facts(const StepOptions& o);
   /// Returns the layers of each virtual stage.
@@ -95,7 +100,15 @@ class StepTimes {
   double exposed(const std::vector<Beat>& beats, const StepOptions& o) const;
   /// True if collectives of so many ranks, `stride` apart, overlap kernels.
   bool overlaps(int64_t ranks, int64_t stride) const;
+  /// Returns the seconds of a layer's backward that schedules can defer.
+  double weight_gradients(const LayerFacts& l, double backward, const StepOptions& o) const;
+  /// Returns the times of every virtual stage.
   std::vector<Slot> slots(const StepOptions& o);
+  std::vector<Slot> by_stage(const std::vector<Slot>& chunks, const StepOptions& o);
+  StepTime time(const std::vector<Slot>& stages, const StepOptions& o);
+  /// Returns the simulated time of all micro-batches.
+  double pipeline(const std::vector<Slot>& chunks, const std::vector<Slot>& stages,
+                  const StepOptions& o);
   double handover(const StepOptions& o);
   /// Returns the seconds of collectives of cp, of forward or backward, that nothing hides: a ring
   /// passes all blocks but a rank's own while they are at work.
@@ -114,6 +127,7 @@ class StepTimes {
   std::map<std::tuple<FactsKey, int, int, int, Placement, std::string>, std::vector<int64_t>>
       placements_;  ///< a program's own may depend on all of the shape
   std::map<std::tuple<std::string, int, int, int, bool>, Bubble> bubbles_;
+  std::map<std::tuple<std::string, int, int, int>, std::vector<Actions>> lists_;
 };
 
 }  // namespace triax::parallel

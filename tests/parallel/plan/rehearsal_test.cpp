@@ -179,6 +179,25 @@ TEST(Kept, APlanOfMillionsOfMicroBatchesSimulatesFew) {
             (Kept{100'000'001, 100'000'001}));
 }
 
+/// Of a program's own schedule every micro-batch is simulated.
+TEST(StepTimes, FewMicroBatchesTellTheTimeOfAll) {
+  Task task = test::task_of();
+  Hardware hardware = hardware_named("cpu");
+  StepTimes times(task, hardware);
+  for (auto& schedule : schedule_names())
+    for (int stages : {2, 3})
+      for (int micros : {5 * stages + 1, 20 * stages, 21 * stages - 1}) {
+        StepOptions o = options(schedule, stages, micros);
+        o.placement = stages == 2 ? "3,1" : "2,1,1";
+        if (o.chunks == 2) o.placement = stages == 2 ? "1,1,1,1" : "1,0,1,0,1,1";
+        double few = times(o).total();
+        EXPECT_GE(few, times.estimate(o).compute);
+        o.schedule = "my " + schedule;
+        o.schedules[o.schedule] = schedule_named(schedule);
+        EXPECT_NEAR(few / times(o).total(), 1, 1e-3) << schedule << ' ' << stages << ' ' << micros;
+      }
+}
+
 TEST(Kept, OfSchedulesOfAProgramAndOfFilesNothingIsKnown) {
   StepOptions o = options("1f1b", 4, 80);
   EXPECT_TRUE(is_built_in(o));

@@ -173,7 +173,8 @@ TEST(Simulation, SendsAndHoldsWhatIsRehearsed) {
     }
 }
 
-struct WideNet : nn::Sequence {
+/// Eight blocks, and a head that takes as long as `classes` say.
+template <int64_t classes = 4> struct WideNet : nn::Sequence {
   struct Block : nn::Module {
     Block(const TensorParallel& tp, int64_t width)
         : up(child<ColumnLinear>("up", width, 4 * width, tp, SplitLinearOptions{.std = 0.3})),
@@ -184,15 +185,19 @@ struct WideNet : nn::Sequence {
   };
   explicit WideNet(const TensorParallel& tp) {
     for (int i = 0; i < 8; ++i) add<Block>(fmt::format("block{}", i), tp, 4096);
-    add<ClassHead>("head", 4, 4096, tp, VocabularyOptions{.std = 0.3});
+    add<ClassHead>("head", classes, 4096, tp, VocabularyOptions{.std = 0.3});
   }
 };
 
+template <class Model> Task wide_task() {
+  return {.build = [](auto& tp) { return std::make_unique<Model>(tp); },
+          .samples = std::make_shared<nn::TensorSamples>(zeros({4, 4096}, f32, cpu),
+                                                         zeros({4}, i32, cpu))};
+}
+
 // Where nothing hides what is sent and stages are alike, both know the same.
 TEST(Simulation, TakesAsLongAsPlanned) {
-  Task task{.build = [](auto& tp) { return std::make_unique<WideNet>(tp); },
-            .samples = std::make_shared<nn::TensorSamples>(zeros({4, 4096}, f32, cpu),
-                                                           zeros({4}, i32, cpu))};
+  Task task = wide_task<WideNet<>>();
   Hardware h = hardware_named("h100");
   for (MeshShape mesh : {MeshShape{}, {.dp = 8}, {.pp = 2}, {.pp = 4}, {.dp = 2, .pp = 2}}) {
     TrainOptions o{.step = {.mesh = mesh, .micro_batch = 8192, .dtype = bf16}};
@@ -201,6 +206,22 @@ TEST(Simulation, TakesAsLongAsPlanned) {
     double seconds = step_seconds(simulate(task, {.train = o, .hardware = h}));
     EXPECT_NEAR(StepTimes(task, h)(o.step).total() / seconds, 1, 0.02) << str(mesh);
   }
+}
+
+// The last stage has a head beside its blocks: schedules in little memory suffer most.
+TEST(Simulation, TakesAsLongAsPlannedWhereStagesDiffer) {
+  Task task = wide_task<WideNet<50'000>>();
+  Hardware h = hardware_named("h100");
+  for (auto& schedule : schedule_names())
+    for (int pp : {2, 4})
+      for (auto recompute : {Recompute::off, Recompute::block}) {
+        TrainOptions o{.step = {.mesh = {.pp = pp}, .micro_batch = 8192, .dtype = bf16}};
+        o.step.global_batch = 24 * o.step.micro_batch;
+        o.step.schedule = schedule, o.step.recompute = recompute;
+        resolve(o, pp);
+        double seconds = step_seconds(simulate(task, {.train = o, .hardware = h}));
+        EXPECT_NEAR(StepTimes(task, h)(o.step).total() / seconds, 1, 0.025) << schedule << pp;
+      }
 }
 
 TEST(Simulation, OthersWaitForASlowRank) {
