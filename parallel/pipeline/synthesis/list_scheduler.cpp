@@ -17,6 +17,7 @@ ListScheduler::ListScheduler(const Problem& problem) : p_(problem) {
 void ListScheduler::begin(const Policy& policy, const std::vector<Actions>* order) {
   policy_ = &policy;
   order_ = order;
+  most_idle_ = 0;
   tells_weights_ = order && has_weights(order->front());
   size_t passes = size_t(p_.virtual_stages()) * size_t(p_.shape.micros);
   stages_.assign(size_t(p_.shape.stages), {});
@@ -37,11 +38,16 @@ Score ListScheduler::run(const Policy& policy, double limit, const std::vector<A
   for (int64_t all = actions_done_ + actions(); actions_done_ < all;) {
     auto first = std::min_element(stages_.begin(), stages_.end(),
                                   [](auto& a, auto& b) { return a.choice.at < b.choice.at; });
+    int s = int(first - stages_.begin());
+    if (first->choice.kind == Action::backward_weight && (*policy_)[size_t(s)].idle == 0) {
+      first->choice = choose(s);  // others may have become more idle since
+      if (first->choice.kind != Action::backward_weight) continue;
+    }
     actions_done_ += first->choice.kind == Action::backward ? 2 : 1;
     if (first->choice.at == infinity) return {};
-    take(int(first - stages_.begin()));
+    take(s);
     if (span(*first) + first->left > limit + p_.rounding) return {};
-    for (int s : changed_) stages_[size_t(s)].choice = choose(s);
+    for (int other : changed_) stages_[size_t(other)].choice = choose(other);
   }
   return score();
 }
@@ -117,12 +123,16 @@ bool ListScheduler::prefers_forward(int s, const Candidates& c) const {
 ListScheduler::Choice ListScheduler::choose(int s) {
   Candidates c = candidates(s);
   const Stage& x = stages_[size_t(s)];
+  const StagePolicy& k = (*policy_)[size_t(s)];
+  double wait = std::min(c.forward.at, c.input.at) - x.free;
   if (c.weight >= 0) {
     double takes = p_.times_of(s, c.weight).backward_weight;
-    double waits = std::max(p_.rounding, (*policy_)[size_t(s)].weight_waits * takes);
-    if (std::min(c.forward.at, c.input.at) >= x.free + waits)
-      return {Action::backward_weight, c.weight, x.free};
+    double idle = k.idle == 0 ? most_idle_ : k.idle, after = x.idle + wait - p_.rounding;
+    bool soon = wait < std::max(p_.rounding, k.weight_waits * takes);
+    bool may_wait = wait < takes - p_.rounding && after <= idle;
+    if (!soon && !may_wait) return {Action::backward_weight, c.weight, x.free};
   }
+  if (x.began >= 0 && wait < infinity) most_idle_ = std::max(most_idle_, x.idle + wait);
   return prefers_forward(s, c) ? c.forward : c.input;
 }
 
@@ -135,6 +145,7 @@ void ListScheduler::take(int s) {
   Piece& n = pieces_[size_t(v)];
   changed_.assign(1, s);
   if (x.began < 0) x.began = now.at;
+  else x.idle += now.at - x.free;
   if (now.kind != Action::backward_weight) x.last = now.kind;
   if (now.kind != Action::backward_weight || tells_weights_) ++x.next;
   int micro = 0;

@@ -35,7 +35,10 @@ double lower_bound(const Problem& problem);
 /// backward before a forward, both before weights, and no long waits. Times are in units of the
 /// action that would begin meanwhile.
 struct StagePolicy {
-  double weight_waits = .5;   ///< no weights if another action could begin within this
+  double weight_waits = .5;  ///< no weights if another action could begin within this
+  /// Seconds for which the stage may be idle in all, before weights delay another action; 0: as
+  /// long as any stage is. Negative: weights delay others at once.
+  double idle = -1;
   double forward_waits = .2;  ///< no forward if a backward could begin within this,
   int early = 1;              ///< or within 1 until so many backwards are done: they set the ramp
   double backward_waits = 0;  ///< no backward if a forward that goes first could begin within this
@@ -85,6 +88,7 @@ class ListScheduler {
   struct Stage {
     double free = 0, began = -1;  ///< began: its first action; -1: none
     double left = 0;              ///< seconds of the actions that are still to be done
+    double idle = 0;              ///< seconds between its actions
     int forwards = 0, inputs = 0, weights = 0;
     Action::Kind last = Action::forward;  ///< weights apart
     size_t next = 0;                      ///< in the order
@@ -126,7 +130,8 @@ class ListScheduler {
   }
 
   const Problem& p_;
-  double work_ = 0;  // seconds of all actions
+  double work_ = 0;       // seconds of all actions
+  double most_idle_ = 0;  // of one stage, with the waits that it has chosen
   int64_t actions_done_ = 0;
   const Policy* policy_ = nullptr;
   const std::vector<Actions>* order_ = nullptr;

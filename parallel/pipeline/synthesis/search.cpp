@@ -16,6 +16,7 @@ Search::Search(const Problem& problem, uint64_t seed, SearchWatch watch)
       watch_(std::move(watch)),
       bound_(lower_bound(problem)),
       unit_(total(p_.times[0])),
+      work_(busiest(p_.shape, p_.times)),
       policy_(size_t(p_.shape.stages)) {}
 
 void Search::offer(const std::vector<Actions>& lists, double cost) {
@@ -43,6 +44,7 @@ Score Search::consider(const Policy& policy, double most, const std::vector<Acti
 }
 
 void Search::run() {
+  try_orders();
   try_grid();
   if (policy_soft_ < infinity) anneal_policies();
   if (!best_.empty()) anneal_orders(Weights::free, p_.shape.chunks > 1 ? .55 : .95);

@@ -24,6 +24,8 @@ class Search {
   Search(const Problem& problem, uint64_t seed, SearchWatch watch);
   /// Offers lists that need not be the scheduler's.
   void offer(const std::vector<Actions>& lists, double cost);
+  /// Offers the order of forwards and backwards of lists, with weights wherever there is time.
+  void offer_order(const std::vector<Actions>& lists) { orders_.push_back(lists); }
   /// Runs until the bound is met or the budget is used. lists() is empty if nothing was found.
   void run();
   const std::vector<Actions>& lists() const { return best_; }
@@ -42,11 +44,17 @@ class Search {
   /// or more with a chance that falls with `heat`.
   double limit(double now, double heat) { return now - heat * std::log(1 - draw_.up_to(1)); }
 
+  void try_orders();
   void try_grid();
   void anneal_policies();
   void try_blocks();
   /// Anneals the order of the best lists: with weights, or of forwards and backwards alone.
   enum class Weights : uint8_t { free, told };
+  /// Takes the weights out of an order and tries rules by which they come, the same on all stages.
+  /// Returns the best rules and lowers `value` to their soft score.
+  Policy try_weights(std::vector<Actions>& order, double& value);
+  /// Returns an idle time that is `share` of the best cost's.
+  double idle(double share) const { return share > 0 ? share * (cost_ - work_) : 0; }
   void anneal_orders(Weights weights, double share);
 
   /// Draws a range of stages, often one alone.
@@ -59,8 +67,9 @@ class Search {
   ListScheduler scheduler_;
   Draw draw_;
   SearchWatch watch_;
-  double bound_, unit_;
+  double bound_, unit_, work_;  // work: of the busiest stage
   int64_t tried_ = 0;
+  std::vector<std::vector<Actions>> orders_;
   std::vector<Actions> best_;
   double cost_ = infinity;
   Policy policy_;  // the best one's, of tries by a policy alone

@@ -58,23 +58,38 @@ void Search::move_many(std::vector<Actions>& orders, std::pair<int, int> stretch
   }
 }
 
+void Search::try_orders() {
+  double value = infinity;
+  for (auto& order : orders_) try_weights(order, value);
+}
+
+Policy Search::try_weights(std::vector<Actions>& order, double& value) {
+  for (Actions& list : order) {
+    std::erase_if(list, [](auto& a) { return a.kind == Action::backward_weight; });
+    for (Action& a : list)
+      if (a.kind == Action::backward) a.kind = Action::backward_input;
+  }
+  Policy best(order.size());
+  auto attempt = [&](const StagePolicy& rules) {
+    if (over(1)) return;
+    Policy policy(order.size(), rules);
+    for (size_t s = 0; s < policy.size() && p_.growth > 0; ++s) policy[s].room = policy_[s].room;
+    Score score = consider(policy, value, &order);
+    if (score.soft < value) value = score.soft, best = policy;
+  };
+  for (double waits : {.5, 0., .2, .35, .7, .9, 1.1}) attempt({.weight_waits = waits});
+  for (double waits : {0., .5})
+    for (double share : {0., .6, .7, .8, .85, .9, .95, .975, .99})
+      attempt({.weight_waits = waits, .idle = idle(share)});
+  return best;
+}
+
 void Search::anneal_orders(Weights weights, double share) {
   std::vector<Actions> now = best_;
-  for (Actions& list : now) {
-    if (weights == Weights::free)
-      std::erase_if(list, [](auto& a) { return a.kind == Action::backward_weight; });
-    for (Action& a : list)
-      if (a.kind == Action::backward && weights == Weights::free) a.kind = Action::backward_input;
-  }
-  Policy policy(size_t(p_.shape.stages));
   double value = infinity;
-  for (double waits : {.5, 0., .2, .35, .7, .9, 1.1}) {
-    if (over(share)) return;
-    Policy other(policy.size(), {.weight_waits = waits});
-    for (size_t s = 0; s < other.size() && p_.growth > 0; ++s) other[s].room = policy_[s].room;
-    Score score = consider(other, value, &now);
-    if (score.soft < value) value = score.soft, policy = other;
-  }
+  Policy policy(now.size());
+  if (weights == Weights::free) policy = try_weights(now, value);
+  else if (!over(share)) value = consider(policy, value, &now).soft;
   while (!over(share)) {
     Policy other = policy;
     auto [from, to] = draw_stretch();
@@ -83,8 +98,10 @@ void Search::anneal_orders(Weights weights, double share) {
     if (way >= 2) to = from;
     std::vector<Actions> before(now.begin() + from, now.begin() + to + 1);
     if (way == 0) {
-      double waits = draw_.up_to(1.2);
-      for (int s = from; s <= to; ++s) other[size_t(s)].weight_waits = waits;
+      bool waits = !draw_.one_in(4);
+      double x = draw_.up_to(1.2);
+      for (int s = from; s <= to; ++s)
+        (waits ? other[size_t(s)].weight_waits : other[size_t(s)].idle) = waits ? x : idle(x);
     } else if (way == 1) {
       move_many(now, {from, to});
     } else {

@@ -27,6 +27,7 @@ namespace {
 /// Offers the named schedules, in halves and, where those may take more memory, whole.
 void offer_named(Search& search, const Problem& p) {
   auto offer = [&](const std::vector<Actions>& lists) {
+    search.offer_order(lists);
     if (within(p.budget, peak_memory(lists, p.shape, p.budget.hold)))
       search.offer(lists, cost_of(simulate(lists, p.shape, p.times), p.budget.objective));
   };

@@ -131,10 +131,35 @@ TEST(Synthesis, InAV) {
   memory.tries = 1500;
   Synthesis s = synthesize(shape, times, memory, 1);
   EXPECT_LT(s.cost, cost(zb_v, shape, times));
-  EXPECT_GE(s.cost, s.bound);
+  EXPECT_GE(s.cost, s.bound * (1 - 1e-9));
   EXPECT_LE(*std::ranges::max_element(s.peak), row.stages + 1e-9);
   PipelineShape plain{.stages = row.stages, .micros = row.micros};
   EXPECT_LT(s.cost, lower_bound(plain, equal_stages(plain, row.times), memory));
+}
+
+/// Lists of sail-sg/zero-bubble-pipeline-parallelism (39f2c18), whose ZB-V places weights by
+/// the given times, cost so much in our simulator. The search is no worse, with few tries.
+TEST(Synthesis, NoWorseThanTheListsOfTheAuthorsOfZbV) {
+  struct Cell {
+    int stages, micros;
+    Durations times;
+    double bubble;
+  };
+  constexpr Durations unlike = {1, 1.2, 0.8, 0.02};
+  for (const Cell& c : {Cell{4, 12, unlike, 0.03122},
+                        {8, 8, unlike, 0.14347},
+                        {16, 16, unlike, 0.15284},
+                        {4, 12, {1, 1, 1, 0.02}, 0.00772},
+                        {8, 8, {10.408, 10.204, 7.703, 0.408}, 0.16431},
+                        {16, 16, {10.408, 10.204, 7.703, 0.408}, 0.17572}}) {
+    PipelineShape shape{c.stages, 2, c.micros, Placement::v};
+    StageTimes times = equal_stages(shape, c.times);
+    Budget memory = budget(c.stages, 1, 1);
+    memory.tries = 400;
+    double found = synthesize(shape, times, memory, 1).cost;
+    EXPECT_LE(1 - busiest(shape, times) / found, c.bubble + 0.0005)
+        << c.stages << " stages, " << c.micros << " micro-batches, forward " << c.times.forward;
+  }
 }
 
 /// ZB-H1 treats stages alike; here the last takes a fifth more.
