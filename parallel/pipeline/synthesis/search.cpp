@@ -5,7 +5,7 @@
 namespace triax::parallel::synthesis {
 namespace {
 
-constexpr int64_t default_actions = 50'000'000, least_tries = 100;
+constexpr int64_t default_actions = 40'000'000, least_tries = 100;
 
 }  // namespace
 
@@ -44,7 +44,8 @@ Score Search::consider(const Policy& policy, double most, const std::vector<Acti
 }
 
 void Search::run() {
-  try_orders();
+  double value = infinity;
+  for (auto& order : orders_) try_weights(order, value);
   try_grid();
   if (policy_soft_ < infinity) anneal_policies();
   if (!best_.empty()) anneal_orders(Weights::free, p_.shape.chunks > 1 ? .55 : .95);

@@ -44,7 +44,6 @@ class Search {
   /// or more with a chance that falls with `heat`.
   double limit(double now, double heat) { return now - heat * std::log(1 - draw_.up_to(1)); }
 
-  void try_orders();
   void try_grid();
   void anneal_policies();
   void try_blocks();

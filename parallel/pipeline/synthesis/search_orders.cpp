@@ -58,11 +58,6 @@ void Search::move_many(std::vector<Actions>& orders, std::pair<int, int> stretch
   }
 }
 
-void Search::try_orders() {
-  double value = infinity;
-  for (auto& order : orders_) try_weights(order, value);
-}
-
 Policy Search::try_weights(std::vector<Actions>& order, double& value) {
   for (Actions& list : order) {
     std::erase_if(list, [](auto& a) { return a.kind == Action::backward_weight; });

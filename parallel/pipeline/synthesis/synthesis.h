@@ -24,9 +24,9 @@ struct Budget {
   /// backward_weight. Above 1 if gradients that are kept for it outweigh what is freed.
   double hold = 1;
   Objective objective = longest_stage;
-  /// The number of tries. 0: at least 100, and as many as make 50 million actions, some seconds.
+  /// The number of tries. 0: at least 100, and as many as make 40 million actions, some seconds.
   int64_t tries = 0;
-  double effort = 1;  ///< a factor of those 50 million
+  double effort = 1;  ///< a factor of those 40 million
 };
 
 /// Returns `span`, `makespan`.
