@@ -171,8 +171,10 @@ class Enumeration {
       for (int chunks : chunks_for(c.mesh, name)) {
         c.schedule = name, c.chunks = chunks;
         std::string no = refusal([&] {
+          TrainOptions t = c.options(o_.train);
+          resolve(t, c.mesh.size());
+          times_.placement(t.step);  // quicker than lists of too many stages
           StepOptions o = resolved(c).step;
-          times_.placement(o);
           const Bubble& b = times_.bubble(o);
           Way& way = ways.emplace_back(Way{name, c.chunks, b.idle, {}});
           for (auto count : {&Kept::live, &Kept::held, &Kept::waiting})
