@@ -100,7 +100,7 @@ def idle_times(actions, until):
 def draw_stage(svg, t, stage, left, y, scale, lane):
     """A lane for each chunk, chunk 0 on top. Returns the foot."""
     height = lane * t["chunks"]
-    actions = [a for a in t["actions"] if a["stage"] == stage]
+    actions = [a for a in t["actions"] if a["stage"] == stage and a["kind"] in KINDS]  # copies run beside them
     for begin, end in idle_times(actions, t["time"]):
         svg.box(left + scale * begin, y, scale * (end - begin), height, "empty")
     for a in actions:

@@ -19,15 +19,16 @@ class Follower {
       : shape_(shape),
         stage_(stage),
         purpose_(purpose),
-        places_(size_t(shape.chunks) * size_t(shape.micros), Places{-1, -1, -1, -1}) {}
+        places_(size_t(shape.chunks) * size_t(shape.micros), Places{-1, -1, -1, -1, -1, -1}) {}
 
   void take(const Action& a) {
     check_exists(a);
     check_order(a);
     places(a)[a.kind] = position_++;
-    if (a.kind == Action::forward) peak_ = std::max(peak_, ++live_);
+    bool begins = a.kind == Action::forward || a.kind == Action::reload;
+    if (begins) peak_ = std::max(peak_, ++live_);
     bool ends = purpose_ == Purpose::inference || a.kind == Action::backward ||
-                a.kind == Action::backward_weight;
+                a.kind == Action::backward_weight || a.kind == Action::offload;
     if (ends) --live_;
   }
 
@@ -50,7 +51,7 @@ class Follower {
 
  private:
   /// The position of each kind of pass of one micro-batch through one chunk; -1: not yet.
-  using Places = std::array<int, 4>;
+  using Places = std::array<int, 6>;
 
   Places& places(const Action& a) {
     return places_[size_t(a.chunk) * size_t(shape_.micros) + size_t(a.micro)];
@@ -75,12 +76,24 @@ class Follower {
     const Places& at = places(a);
     expect(at[a.kind] < 0, a, "again; expected it once, at position {}", at[a.kind]);
     if (a.kind == Action::forward) return;
+    if (a.kind == Action::offload || a.kind == Action::reload) return check_copy(a);
+    expect(at[Action::offload] < 0 || at[Action::reload] >= 0, a,
+           "while in host memory; expected it after its reload");
     auto other = a.kind == Action::backward ? Action::backward_input : Action::backward;
     expect(at[other] < 0, a,
            "after the {} at position {}; expected one whole backward, or its halves", name(other),
            at[other]);
     auto before = a.kind == Action::backward_weight ? Action::backward_input : Action::forward;
     expect(at[before] >= 0, a, "before its {}; expected it after", name(before));
+  }
+
+  void check_copy(const Action& a) {
+    const Places& at = places(a);
+    auto before = a.kind == Action::reload ? Action::offload : Action::forward;
+    expect(at[before] >= 0, a, "before its {}; expected it after", name(before));
+    for (auto back : {Action::backward, Action::backward_input})
+      expect(at[back] < 0, a, "after its {} at position {}; expected it before", name(back),
+             at[back]);
   }
 
   const PipelineShape shape_;

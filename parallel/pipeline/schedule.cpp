@@ -50,7 +50,7 @@ Actions alternate(const PipelineShape& s, int ahead) {
 
 /// Returns what `action` hands to a neighbour (`sends`) or receives from one; none at the ends.
 std::optional<Handover> handover(const PipelineShape& s, int stage, const Action& a, bool sends) {
-  if (a.kind == Action::backward_weight) return {};
+  if (a.kind >= Action::backward_weight) return {};
   bool up = a.kind == Action::forward;
   int here = s.virtual_stage(stage, a.chunk), there = up == sends ? here + 1 : here - 1;
   if (there < 0 || there >= s.virtual_stages()) return {};
@@ -87,14 +87,15 @@ void check_arguments(const char* who, const PipelineShape& s, int stage) {
 }
 
 const char* name(Action::Kind kind) {
-  constexpr const char* names[] = {"forward", "backward", "backward_input", "backward_weight"};
+  constexpr const char* names[] = {"forward",         "backward", "backward_input",
+                                   "backward_weight", "offload",  "reload"};
   return names[kind];
 }
 
 const char* name(Placement placement) { return placement == Placement::v ? "v" : "ring"; }
 
 std::string label(const Action& a, int chunks) {
-  std::string text = fmt::format("{}{}", "FBIW"[a.kind], a.micro);
+  std::string text = fmt::format("{}{}", "FBIWOR"[a.kind], a.micro);
   if (chunks == 1) return text;
   return text + (a.chunk < 26 ? std::string(1, char('a' + a.chunk)) : fmt::format(".{}", a.chunk));
 }

@@ -9,13 +9,17 @@
 
 namespace triax::parallel {
 
-/// One step of a stage: a pass of one micro-batch through one chunk.
+/// One step of a stage: a pass of one micro-batch through one chunk, or where what its forward has
+/// kept for backward goes to host memory (offload) and comes back (reload). The copies take none of
+/// the stage's compute time: each direction has a lane of its own.
 struct Action {
   enum Kind : uint8_t {
     forward,
     backward,         ///< the gradients of the input and of the weights
     backward_input,   ///< the gradient of the input alone: the stage before waits for it
     backward_weight,  ///< the gradients of the weights, deferred: nobody waits for them
+    offload,  ///< waits for the copy, begun after the forward, and frees the device's memory
+    reload,   ///< takes device memory and begins the copy back: the backward waits for it
   };
   Kind kind = forward;
   int chunk = 0, micro = 0;
@@ -23,9 +27,12 @@ struct Action {
 };
 using Actions = std::vector<Action>;
 
-/// Returns `forward`, `backward`, `backward_input`, `backward_weight`.
+/// True for offload and reload.
+inline bool copies(Action::Kind kind) { return kind >= Action::offload; }
+/// Returns `forward`, `backward`, `backward_input`, `backward_weight`, `offload`, `reload`.
 const char* name(Action::Kind kind);
-/// Returns a label: `F3b` is the forward of micro-batch 3 in the second chunk; F, B, I, W by kind.
+/// Returns a label: `F3b` is the forward of micro-batch 3 in the second chunk; F, B, I, W, O, R by
+/// kind.
 std::string label(const Action& action, int chunks);
 /// Returns `forward of micro-batch 3, chunk 1`.
 std::string str(const Action& action);

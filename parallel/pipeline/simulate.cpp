@@ -30,6 +30,10 @@ struct Stage {
   std::map<int, std::deque<Handover>> coming;  // by channel, in order; the first is posted
   std::map<int, Queue> queues;                 // by channel
   std::multimap<Handover, double> arrived;     // with times, until the action that needs it begins
+  using Key = std::pair<int, int>;             // chunk, micro-batch
+  std::map<Key, double> copy;                  // the durations of copies to the host
+  std::map<Key, double> away, back;            // the ends of copies
+  double lane_out = 0, lane_back = 0;          // the ends of the last ones
 };
 
 class Ring {
@@ -66,8 +70,11 @@ class Ring {
   /// Lists the receives of `stage` and posts the first of each channel.
   void line_up(int stage) {
     Stage& s = at(stage);
-    for (const Action& a : *s.list)
+    for (size_t i = 0; i < s.list->size(); ++i) {
+      const Action& a = (*s.list)[i];
       if (auto input = received_by(shape_, stage, a)) s.coming[channel(*input)].push_back(*input);
+      if (a.kind == Action::offload) s.copy[{a.chunk, a.micro}] = times_.actions[size_t(stage)][i];
+    }
     for (auto& [channel, rest] : s.coming) post(stage, {rest.front(), false, 0});
   }
 
@@ -83,6 +90,11 @@ class Ring {
     Stage& s = at(stage);
     for (; s.next < s.list->size(); ++s.next) {
       const Action& a = (*s.list)[s.next];
+      double takes = times_.actions[size_t(stage)][s.next];
+      if (copies(a.kind)) {
+        ran.push_back(copied(s, stage, a, takes));
+        continue;
+      }
       double begin = s.clock;
       if (auto input = received_by(shape_, stage, a)) {
         auto arrival = s.arrived.find(*input);
@@ -91,10 +103,27 @@ class Ring {
         s.arrived.erase(arrival);
         take(stage, *input, begin);
       }
-      s.clock = begin + times_.actions[size_t(stage)][s.next];
+      if (auto copy = s.back.find({a.chunk, a.micro}); copy != s.back.end())
+        begin = std::max(begin, copy->second);
+      s.clock = begin + takes;
       ran.push_back({stage, a, begin, s.clock});
+      if (auto copy = s.copy.find({a.chunk, a.micro});
+          a.kind == Action::forward && copy != s.copy.end())
+        s.away[copy->first] = s.lane_out = std::max(s.clock, s.lane_out) + copy->second;
       if (auto output = sent_by(shape_, stage, a)) post(stage, {*output, true, s.clock});
     }
+  }
+
+  /// Passes an offload or a reload.
+  TimedAction copied(Stage& s, int stage, const Action& a, double takes) const {
+    if (a.kind == Action::reload) {
+      double begin = std::max(s.clock, s.lane_back);
+      s.back[{a.chunk, a.micro}] = s.lane_back = begin + takes;
+      return {stage, a, begin, s.lane_back};
+    }
+    double end = s.away[{a.chunk, a.micro}];
+    s.clock = std::max(s.clock, end);
+    return {stage, a, end - takes, end};
   }
 
   /// Completes the first handover of a stage's channel, if both ends have come to it.
@@ -126,7 +155,8 @@ class Ring {
     }
     for (int stage = 0; stage < shape_.stages; ++stage) {
       double busy = 0;
-      for (const TimedAction& a : ran[size_t(stage)]) busy += a.end - a.begin;
+      for (const TimedAction& a : ran[size_t(stage)])
+        if (!copies(a.action.kind)) busy += a.end - a.begin;
       all.idle.push_back(all.time - busy);
       if (auto wait = wait_of(stage)) all.waits.push_back(*wait);
     }
@@ -155,8 +185,9 @@ class Ring {
 };
 
 double duration(const Durations& of, Action::Kind kind) {
-  const double by_kind[] = {of.forward, of.backward_input + of.backward_weight, of.backward_input,
-                            of.backward_weight};
+  const double by_kind[] = {of.forward,        of.backward_input + of.backward_weight,
+                            of.backward_input, of.backward_weight,
+                            of.copy,           of.copy};
   return by_kind[kind];
 }
 
@@ -171,7 +202,7 @@ void check_lists(const std::vector<Actions>& lists, const PipelineShape& shape, 
 
 StageTimes equal_stages(const PipelineShape& shape, const Durations& per_stage) {
   Durations each = per_stage;
-  for (double* takes : {&each.forward, &each.backward_input, &each.backward_weight})
+  for (double* takes : {&each.forward, &each.backward_input, &each.backward_weight, &each.copy})
     *takes /= shape.chunks;
   return StageTimes(size_t(std::max(0, shape.virtual_stages())), each);
 }

@@ -10,6 +10,7 @@ namespace triax::parallel {
 struct Durations {
   double forward = 1, backward_input = 1, backward_weight = 1;  ///< of one chunk
   double latency = 0;  ///< from the moment both ends are ready to the arrival
+  double copy = 0;     ///< of what a forward has kept, to host memory or back
 };
 
 /// Durations of every virtual stage, in order. `latency`: of its exchange with the next one.
@@ -24,6 +25,7 @@ struct ActionTimes {
   std::vector<double> latencies;             ///< of every virtual stage to the next
 };
 
+/// Of offload and reload, the time of the copy.
 struct TimedAction {
   int stage = 0;
   Action action;
@@ -39,9 +41,9 @@ struct Wait {
 };
 
 struct Simulation {
-  std::vector<TimedAction> actions;  ///< those that ran, stage by stage, in order
+  std::vector<TimedAction> actions;  ///< those that ran, stage by stage, in the order of its list
   double time = 0;                   ///< the end of the last of them
-  std::vector<double> idle;          ///< per stage: `time` less the durations of its actions
+  std::vector<double> idle;          ///< per stage: `time` less the durations of its passes
   std::vector<Wait> waits;           ///< by stage; empty unless there is a deadlock
   bool deadlock() const { return !waits.empty(); }
 };
@@ -50,8 +52,10 @@ struct Simulation {
 /// nothing: a stage does one action at a time; a receive is posted when the one before it on its
 /// channel has been taken, the first of each at the start, and waited for with its action; a send
 /// starts when its action ends and is waited for after the list; it takes place only together with
-/// its receive. Sends of one link and direction take place in the order in which they start. The
-/// lists may be wrong in any way, but for chunks and micro-batches that do not exist.
+/// its receive. Sends of one link and direction take place in the order in which they start. A copy
+/// to host memory begins when its forward has ended and those before it are done, and `offload`
+/// waits for its end; one back begins with `reload`, and its backward waits for it. The lists may
+/// be wrong in any way, but for chunks and micro-batches that do not exist.
 Simulation simulate(const std::vector<Actions>& lists, const PipelineShape& shape,
                     const Durations& durations = {});
 /// Simulates with a time for each virtual stage. Throws unless there is one for each.

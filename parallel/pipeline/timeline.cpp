@@ -29,6 +29,7 @@ struct Grid {
 Grid draw(const Timeline& t) {
   Grid g;
   for (const TimedAction& a : t.simulation.actions) {
+    if (copies(a.action.kind)) continue;
     g.cell = std::max(g.cell, label(a.action, t.shape.chunks).size() + 1);
     double takes = a.end - a.begin;
     if (takes > 0 && (g.unit == 0 || takes < g.unit)) g.unit = takes;
@@ -41,6 +42,7 @@ Grid draw(const Timeline& t) {
   while (row.size() < at(t.simulation.time)) row += idle;
   g.rows.assign(size_t(t.shape.stages), row);
   for (const auto& [stage, action, begin, end] : t.simulation.actions) {
+    if (copies(action.kind)) continue;  // beside the passes
     std::string text = label(action, t.shape.chunks);
     size_t from = at(begin), length = at(end) - from;
     if (length > g.cell) text.resize(length - 1, '-');
@@ -108,11 +110,17 @@ std::string timeline_text(const Timeline& t, int columns) {
   text +=
       fmt::format("\nbubble {:g} of {:g} ({:.0f}%)\n", t.bubble(), time, 100 * t.bubble() / time);
   std::set<Action::Kind> kinds;
-  for (const TimedAction& a : t.simulation.actions) kinds.insert(a.action.kind);
+  int offloaded = 0;
+  for (const TimedAction& a : t.simulation.actions) {
+    if (copies(a.action.kind)) offloaded += a.action.kind == Action::offload;
+    else kinds.insert(a.action.kind);
+  }
   for (Action::Kind kind : kinds)
     text += fmt::format("{} {}, ", label({kind}, 1)[0], meanings[kind]);
   std::string note =
       g.complete ? "" : fmt::format("not drawn: actions much shorter than {:g}\n", g.unit);
+  if (offloaded > 0)
+    note += fmt::format("not drawn: {} activations go to host memory and come back\n", offloaded);
   return text + fmt::format(". idle\n{}live: most activations{} held at once\n", note,
                             t.shape.chunks > 1 ? ", each of one chunk," : "");
 }

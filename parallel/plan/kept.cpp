@@ -19,7 +19,8 @@ Kept most_kept(const Actions& list, const std::vector<int>& layers) {
     int n = layers.empty() ? 1 : layers[size_t(a.chunk)];
     bool ends_input = a.kind == Action::backward || a.kind == Action::backward_input;
     bool ends_weight = a.kind == Action::backward || a.kind == Action::backward_weight;
-    if (a.kind == Action::forward) now.live += n, now.held += n;
+    if (a.kind == Action::forward || a.kind == Action::reload) now.live += n, now.held += n;
+    if (a.kind == Action::offload) now.live -= n, now.held -= n;
     if (a.kind == Action::backward_input) now.waiting += n;
     most = {std::max(most.live, now.live), std::max(most.held, now.held),
             std::max(most.waiting, now.waiting)};

@@ -298,7 +298,8 @@ def read(text):
     shape = Shape(data["stages"], data["chunks"], data["micros"], data["placement"])
     lists = [[] for _ in range(shape.stages)]
     for a in data["actions"]:
-        lists[a["stage"]].append(Action(a["kind"], a["chunk"], a["micro"]))
+        if a["kind"] not in ("offload", "reload"):  # these never leave their stage
+            lists[a["stage"]].append(Action(a["kind"], a["chunk"], a["micro"]))
     expected = {Handover(h["kind"], h["micro"], h["from"], h["to"]) for h in data["handovers"]}
     found = {shape.handover(s, a, sends) for s, actions in enumerate(lists) for a in actions for sends in (True, False)}
     if found - {None} != expected:
