@@ -1,10 +1,26 @@
 #include "core/storage.h"
 
 #include "core/check.h"
+#include "core/noted_storages.h"
 
 namespace triax {
 
+namespace {
+
+thread_local StorageList* noting = nullptr;
+
+}  // namespace
+
 Allocator::~Allocator() = default;
+
+NotedStorages::NotedStorages(StorageList& list) : Scoped(noting, &list) {}
+
+std::shared_ptr<Storage> make_storage(size_t bytes, Device device,
+                                      std::shared_ptr<Allocator> allocator) {
+  auto storage = std::make_shared<Storage>(bytes, device, std::move(allocator));
+  if (noting && memory::current_kind() == memory::activations) noting->push_back(storage);
+  return storage;
+}
 
 Storage::Storage(size_t bytes, Device device, std::shared_ptr<Allocator> allocator)
     : bytes_(bytes),

@@ -5,6 +5,7 @@
 
 #include "core/backend.h"
 #include "core/check.h"
+#include "core/noted_storages.h"
 
 namespace triax {
 
@@ -182,7 +183,7 @@ Tensor empty(const Shape& shape, DType dtype, Device device) {
   auto bytes = checked_bytes(dtype, shape);
   check_input(bytes.has_value(), Exit::memory,
               "tensor: shape {} of {} has more bytes than can be counted", shape, dtype);
-  auto storage = std::make_shared<Storage>(*bytes, device, backend(device).allocator());
+  auto storage = make_storage(*bytes, device, backend(device).allocator());
   return Tensor(std::move(storage), dtype, shape, contiguous_strides(shape));
 }
 Tensor empty_like(const Tensor& x) { return empty(x.shape(), x.dtype(), x.device()); }

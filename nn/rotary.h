@@ -60,6 +60,7 @@ class RotaryEmbedding {
 
  private:
   const Tensor& known(Device device) const {
+    memory::Scope scope(memory::buffers);  // of all micro-batches
     if (!table_.defined() || table_.device() != device) table_ = table(device);
     return table_;
   }

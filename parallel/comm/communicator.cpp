@@ -5,6 +5,7 @@
 #include "core/backend.h"
 #include "core/check.h"
 #include "core/io/checksum.h"
+#include "core/noted_storages.h"
 #include "core/profile.h"
 
 namespace triax::parallel {
@@ -288,7 +289,7 @@ std::shared_ptr<Allocator> Communicator::allocator() { return backend(device()).
 
 Tensor Communicator::empty(const Shape& shape, DType dtype) {
   auto bytes = size_t(shape.numel()) * size_of(dtype);
-  auto storage = std::make_shared<Storage>(bytes, device(), allocator());
+  auto storage = make_storage(bytes, device(), allocator());
   return Tensor(std::move(storage), dtype, shape, contiguous_strides(shape));
 }
 

@@ -151,4 +151,19 @@ std::vector<int64_t> parse_placement(const std::string& text, const PipelineShap
   return counts;
 }
 
+std::vector<nn::Layers> layers_of_stage(const nn::Layers& model, const std::vector<int64_t>& counts,
+                                        const PipelineShape& shape, int stage) {
+  int64_t sum = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  check(std::ssize(counts) == shape.virtual_stages() && sum == std::ssize(model),
+        "pipeline: {} layers placed on {} virtual stages; expected {} layers on {}", sum,
+        counts.size(), model.size(), shape.virtual_stages());
+  std::vector<nn::Layers> chunks;
+  for (int c = 0; c < shape.chunks; ++c) {
+    auto v = shape.virtual_stage(stage, c);
+    auto begin = model.begin() + std::accumulate(counts.begin(), counts.begin() + v, int64_t{0});
+    chunks.emplace_back(begin, begin + counts[size_t(v)]);
+  }
+  return chunks;
+}
+
 }  // namespace triax::parallel

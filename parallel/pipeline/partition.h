@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include "nn/layer.h"
 #include "parallel/pipeline/schedule.h"
 
 namespace triax::parallel {
@@ -26,5 +27,11 @@ std::vector<int64_t> partition_chunks(const std::vector<double>& costs, const Pi
 /// per virtual stage and they add up.
 std::vector<int64_t> parse_placement(const std::string& text, const PipelineShape& shape,
                                      int64_t blocks);
+
+/// Returns the layers of one stage: chunk c is `shape.virtual_stage(stage, c)`. `counts` says how
+/// many of the model's layers each virtual stage holds, in order. Throws unless there is one for
+/// each virtual stage and they add up.
+std::vector<nn::Layers> layers_of_stage(const nn::Layers& model, const std::vector<int64_t>& counts,
+                                        const PipelineShape& shape, int stage);
 
 }  // namespace triax::parallel

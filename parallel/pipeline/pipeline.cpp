@@ -1,7 +1,6 @@
 #include "parallel/pipeline/pipeline.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "core/check.h"
 #include "core/meta/meta.h"
@@ -10,21 +9,6 @@
 #include "parallel/pipeline/check_schedule.h"
 
 namespace triax::parallel {
-
-std::vector<nn::Layers> layers_of_stage(const nn::Layers& model, const std::vector<int64_t>& counts,
-                                        const PipelineShape& shape, int stage) {
-  int64_t sum = std::accumulate(counts.begin(), counts.end(), int64_t{0});
-  check(std::ssize(counts) == shape.virtual_stages() && sum == std::ssize(model),
-        "pipeline: {} layers placed on {} virtual stages; expected {} layers on {}", sum,
-        counts.size(), model.size(), shape.virtual_stages());
-  std::vector<nn::Layers> chunks;
-  for (int c = 0; c < shape.chunks; ++c) {
-    auto v = shape.virtual_stage(stage, c);
-    auto begin = model.begin() + std::accumulate(counts.begin(), counts.begin() + v, int64_t{0});
-    chunks.emplace_back(begin, begin + counts[size_t(v)]);
-  }
-  return chunks;
-}
 
 Pipeline::Pipeline(Mesh& mesh, std::vector<nn::Layers> chunks, const PipelineOptions& options)
     : stages_(mesh.pp().size()),
@@ -80,13 +64,17 @@ void Pipeline::infer(const PipelineRun& run) {
 void Pipeline::execute(const Actions& actions, const PipelineShape& shape, const PipelineRun& run) {
   slots_.clear();  // of a run that an error ended
   in_place_.clear();
-  if (autograd::recording()) peak_live_ = 0;  // of training alone
+  offloads_.clear();
+  for (const Action& a : actions)
+    if (a.kind == Action::offload) offloads_.insert({a.chunk, a.micro});
+  if (autograd::recording()) peak_live_ = away_ = 0;  // of training alone
   boundaries_ = run.boundaries.empty() ? options_.boundaries : run.boundaries;
   incoming_ = incoming(actions, shape);
   for (const Action& a : actions) {
     drop_finished_sends();
     ProfileRange range(label(a, shape.chunks).c_str(), Activity::action);
     if (a.kind == Action::forward) forward(a, shape, run);
+    else if (copies(a.kind)) move_kept(a);
     else if (a.kind == Action::backward_weight) {
       slots_.at({a.chunk, a.micro}).later.run();
       slots_.erase({a.chunk, a.micro});
@@ -110,31 +98,44 @@ void Pipeline::drop_finished_sends() {
 void Pipeline::forward(const Action& a, const PipelineShape& shape, const PipelineRun& run) {
   bool records = autograd::recording();
   Slot slot;
+  StorageList made;
   if (auto from = received_by(shape, stage_, a)) {
     slot.y = receive(*from);
+    if (!stays(shape, *from)) made.push_back(slot.y.storage());
     if (records) slot.y = graph_input(slot.y, slot.dx);
   }
-  peak_live_ = std::max(peak_live_, int(slots_.size()) + 1);
+  peak_live_ = std::max(peak_live_, int(slots_.size()) + 1 - away_);
   auto& layers = chunks_[size_t(a.chunk)];
   bool reads = std::any_of(layers.begin(), layers.end(), [](auto& l) { return l.reads_batch; });
   nn::Batch batch = reads ? run.batch(a.micro) : nn::Batch();
   auto to = sent_by(shape, stage_, a);
   if (records) batch.loss_seed = run.seed;
   if (records && !to) batch.loss.seed = slot.seed = full({}, run.seed, f32, device_);
+  NotedStorages noted(made);
   for (auto& layer : layers) {
     ProfileRange range(layer.name.c_str(), Activity::layer);
     slot.y = layer.run(slot.y, batch);
     poll();  // transfers under way advance only when this rank looks after them
   }
+  if (records && offloads_.contains({a.chunk, a.micro})) slot.kept = KeptValues(made, slot.y);
   if (to) send(shape, *to, slot.y);
   else if (run.output) run.output(a.micro, slot.y);
   if (!records) return;
-  // Backward needs this and the values that the layers have kept, in whatever form.
-  slots_[{a.chunk, a.micro}] = {slot.dx, without_values(slot.y), {}, slot.seed};
+  slot.y = without_values(slot.y);  // backward needs its history, and what the layers have kept
+  slots_[{a.chunk, a.micro}] = std::move(slot);
+}
+
+void Pipeline::move_kept(const Action& a) {
+  KeptValues& kept = slots_.at({a.chunk, a.micro}).kept;
+  bool leaves = a.kind == Action::offload;
+  leaves ? kept.offload() : kept.reload();
+  away_ += leaves ? 1 : -1;
+  peak_live_ = std::max(peak_live_, int(slots_.size()) - away_);
 }
 
 void Pipeline::backward(const Action& a, const PipelineShape& shape, const PipelineRun& run) {
   Slot& slot = slots_.at({a.chunk, a.micro});
+  slot.kept.arrive();
   auto from = received_by(shape, stage_, a);
   Tensor dy = from ? receive(*from) : slot.seed;
   auto like = [](const Tensor& x, const Tensor& y) {

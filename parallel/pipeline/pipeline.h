@@ -2,20 +2,17 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "autograd/backward.h"
 #include "nn/layer.h"
 #include "parallel/mesh.h"
+#include "parallel/pipeline/kept_values.h"
 #include "parallel/pipeline/links.h"
+#include "parallel/pipeline/partition.h"
 
 namespace triax::parallel {
-
-/// Returns the layers of one stage: chunk c is `shape.virtual_stage(stage, c)`. `counts` says how
-/// many of the model's layers each virtual stage holds, in order. Throws unless there is one for
-/// each virtual stage and they add up.
-std::vector<nn::Layers> layers_of_stage(const nn::Layers& model, const std::vector<int64_t>& counts,
-                                        const PipelineShape& shape, int stage);
 
 struct PipelineOptions {
   Schedule schedule = one_f_one_b;
@@ -51,8 +48,8 @@ class Pipeline {
 
   /// True if this rank's `output` is called.
   bool is_last() const { return stage_ == shape(1).last_stage(); }
-  /// Returns the most activations (one micro-batch in one chunk) that this stage held at once in
-  /// the last training run.
+  /// Returns the most activations (one micro-batch in one chunk) that this stage held at once on
+  /// its device in the last training run.
   int peak_live() const { return peak_live_; }
   /// Returns the communicators between stages that end here.
   std::vector<const Communicator*> links() const { return links_.all(); }
@@ -62,7 +59,8 @@ class Pipeline {
     std::shared_ptr<Tensor> dx = std::make_shared<Tensor>();  // received x's gradient
     Tensor y;                                                 // without values after forward
     autograd::Later later;
-    Tensor seed;  // on the last stage
+    Tensor seed;      // on the last stage
+    KeptValues kept;  // of those that are offloaded
   };
   using Key = std::pair<int, int>;  // chunk, micro-batch
 
@@ -75,6 +73,7 @@ class Pipeline {
   const Boundary& boundary(const Handover& what) const;
   void forward(const Action& a, const PipelineShape& shape, const PipelineRun& run);
   void backward(const Action& a, const PipelineShape& shape, const PipelineRun& run);
+  void move_kept(const Action& a);
   Incoming incoming(const Actions& actions, const PipelineShape& shape);
   Tensor receive(const Handover& what);
   void send(const PipelineShape& shape, const Handover& what, const Tensor& x);
@@ -86,6 +85,8 @@ class Pipeline {
   Links links_;
   std::vector<std::pair<PipelineShape, Actions>> checked_;
   std::map<Key, Slot> slots_;
+  std::set<Key> offloads_;               // what the list under way offloads
+  int away_ = 0;                         // the slots whose values are in host memory
   Boundaries boundaries_;                // of the run under way
   std::map<Handover, Tensor> in_place_;  // between chunks, the handovers that stay on this stage
   Incoming incoming_;

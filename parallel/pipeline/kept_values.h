@@ -1,0 +1,29 @@
+#pragma once
+#include <future>
+
+#include "core/noted_storages.h"
+#include "core/tensor.h"
+
+namespace triax::parallel {
+
+/// What a forward has kept for its backward: in device memory, in host memory, or on its way.
+class KeptValues {
+ public:
+  KeptValues() = default;
+  /// Begins to copy to host memory: on a CPU by a thread; on a GPU behind the work queued before.
+  /// What goes is what something still holds of `made`, which the forward has made or received for
+  /// itself, but for `y`, its result: that may be under way, or the next chunk's input.
+  KeptValues(const StorageList& made, const Tensor& y);
+  /// Waits for the copy and frees the device memory.
+  void offload();
+  /// Takes device memory and begins to copy back.
+  void reload();
+  /// Waits for what reload() began.
+  void arrive();
+
+ private:
+  Tensors here_, host_;  // bytes
+  std::future<void> copying_;
+};
+
+}  // namespace triax::parallel
