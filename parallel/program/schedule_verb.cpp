@@ -9,6 +9,7 @@
 #include "core/check.h"
 #include "core/io/files.h"
 #include "core/io/json.h"
+#include "parallel/pipeline/synthesis/offload.h"
 #include "parallel/pipeline/synthesis/schedule_file.h"
 #include "parallel/pipeline/synthesis/synthesis.h"
 #include "parallel/pipeline/timeline.h"
@@ -85,6 +86,10 @@ ScheduleFile beside(const ScheduleFile& found, const Schedule& schedule, const T
   s.times = times(s.shape);
   if (!s.times.empty()) s.lists = lists_that_fit(schedule, s.shape);
   if (s.lists.empty()) return s;
+  if (offloads(s.times)) {
+    auto lists = offloaded(s.lists, s.shape, s.times, s.budget);
+    if (!lists.empty()) s.lists = std::move(lists);
+  }
   s.cost = cost_of(simulate(s.lists, s.shape, s.times), s.budget.objective);
   s.bound = lower_bound(s.shape, s.times, s.budget);
   return s;
@@ -142,7 +147,7 @@ struct ScheduleOptions {
   std::string schedule = "1f1b";  ///< a name, or a path (is_schedule_file)
   PipelineShape shape = {4, 0, 8};
   bool json = false;
-  std::string times = "1,1,1,0";  ///< F,B,W,C of a whole stage, or a path
+  std::string times = "1,1,1,0";  ///< F,B,W,C or F,B,W,C,O of a whole stage, or a path
   std::string scale;              ///< factors of the stages' times; empty: 1
   bool search = false;
   std::string memory = "1p";  ///< `1.5p`: 1.5 x stages activations; or their number
@@ -179,8 +184,8 @@ StageTimes times_of(const ScheduleOptions& o, const PipelineShape& shape) {
     if (std::ssize(times) != shape.virtual_stages() && shape.chunks != o.shape.chunks) return {};
     check_times(shape, times);
   } else {
-    auto t = numbers("times", o.times, 4);
-    times = equal_stages(shape, {t[0], t[1], t[2], t[3]});
+    auto t = numbers("times", o.times, std::ranges::count(o.times, ',') == 4 ? 5 : 4);
+    times = equal_stages(shape, {t[0], t[1], t[2], t[3], t.size() == 5 ? t[4] : 0});
   }
   for (int s = 0; s < shape.stages; ++s)
     for (int c = 0; c < shape.chunks; ++c) {
@@ -247,10 +252,11 @@ ScheduleFile best_of(const ScheduleOptions& o, const Schedules& schedules,
     p.lists = s.lists, p.cost = s.cost, p.bound = s.bound;
     best = p;
   }
-  if (o.shape.chunks > 0) return best;
+  if (o.shape.chunks > 0 && !offloads(best.times)) return best;
   for (const auto& [name, schedule] : schedules) {
     ScheduleFile s = beside(best, schedule, [&](auto& shape) { return times_of(o, shape); });
-    if (s.lists.empty() || s.cost >= best.cost) continue;
+    if (s.lists.empty() || s.cost >= best.cost || (o.shape.chunks > 0 && s.shape != best.shape))
+      continue;
     if (within(s.budget, peak_memory(s.lists, s.shape, s.budget.hold))) best = s;
   }
   return best;
@@ -356,9 +362,10 @@ Settings shown_settings(ScheduleOptions& o, const Schedules& schedules) {
       .add("chunks", "N", "model chunks on each stage", &o.shape.chunks,
            {.range = {0, 64}, .shown = "1, or 2 for schedules of several"})
       .add("micros", "N", "micro-batches", &o.shape.micros, {.range = {1, 4096}})
-      .add("times", "F,B,W,C|FILE",
-           "time of a stage's forward, backward of the input, of the weights, and latency of the "
-           "link to the next stage; or a JSON file with those of every stage: {\"times\": [[1, 1, "
+      .add("times", "F,B,W,C[,O]|FILE",
+           "time of a stage's forward, backward of the input, of the weights, latency of the link "
+           "to the next stage, and time to copy an activation to host memory or back, with which "
+           "--search offloads; or a JSON file with those of every stage: {\"times\": [[1, 1, "
            "0.5, 0.1], ..]}",
            &o.times)
       .add("scale", "X,X,..", "factor of each stage's times", &o.scale, {.shown = "1 for all"})

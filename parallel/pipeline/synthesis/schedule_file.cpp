@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint64_t largest_file = uint64_t{64} << 20;
 constexpr int most_stages = 1024, most_chunks = 64, most_micros = 4096;
-constexpr const char* letters = "FABW";  // by Action::Kind
+constexpr const char* letters = "FABWOR";  // by Action::Kind
 
 Placement placement_in(const nn::JsonReader& all) {
   nn::JsonReader at = all.at("placement");
@@ -39,9 +39,10 @@ int size_in(const nn::JsonReader& all, const char* key, int most) {
 StageTimes times_in(const nn::JsonReader& all) {
   StageTimes times;
   for (const nn::JsonReader& stage : all.at("times").elements(most_stages * most_chunks)) {
-    auto four = stage.elements(4);
-    stage.require(four.size() == 4, "is not [forward, input, weight, latency]");
-    times.push_back({four[0].real(), four[1].real(), four[2].real(), four[3].real()});
+    auto row = stage.elements(5);
+    stage.require(row.size() >= 4, "is not [forward, input, weight, latency]");
+    times.push_back({row[0].real(), row[1].real(), row[2].real(), row[3].real(),
+                     row.size() == 5 ? row[4].real() : 0});
   }
   return times;
 }
@@ -65,8 +66,8 @@ Actions actions_in(const nn::JsonReader& list) {
     auto action = word.empty() ? std::nullopt : action_of(word);
     if (!action)
       list.require(false,
-                   fmt::format("has `{}` at position {}; expected F, A, B or W, chunk.micro, as "
-                               "in F0.3, one blank between two",
+                   fmt::format("has `{}` at position {}; expected F, A, B, W, O or R, chunk.micro, "
+                               "as in F0.3, one blank between two",
                                printable(std::string(word)), all.size()));
     all.push_back(*action);
     left.remove_prefix(std::min(left.size(), word.size() + 1));
@@ -110,8 +111,8 @@ std::string text_of(const Actions& list) {
 std::string schedule_json(const ScheduleFile& f) {
   std::vector<std::string> times, lists;
   for (const Durations& t : f.times)
-    times.push_back(
-        fmt::format("[{},{},{},{}]", t.forward, t.backward_input, t.backward_weight, t.latency));
+    times.push_back(fmt::format("[{},{},{},{}{}]", t.forward, t.backward_input, t.backward_weight,
+                                t.latency, t.copy > 0 ? fmt::format(",{}", t.copy) : ""));
   for (const Actions& list : f.lists) lists.push_back('"' + text_of(list) + '"');
   return fmt::format(
       "{{\"stages\":{},\"chunks\":{},\"micros\":{},\"placement\":\"{}\",\"hold\":{},"

@@ -12,9 +12,10 @@ namespace triax::parallel {
 ///      "objective": "span", "cap": [2, 2], "times": [[1, 1, 1, 0.1], [1, 1, 1, 0]],
 ///      "cost": 8.2, "bound": 8.2, "lists": ["F0.0 F0.1 B0.0 W0.0 B0.1 W0.1", ...]}
 ///
-/// `cap` and `lists` are by stage, `times` (StageTimes) by virtual stage. `placement` is `ring` or
-/// `v`. An action is F (forward), B (backward_input), W (backward_weight) or A (a whole backward),
-/// chunk, micro-batch.
+/// `cap` and `lists` are by stage, `times` (StageTimes) by virtual stage, with a
+/// fifth number where activations may go to host memory: the time of the copy. `placement` is
+/// `ring` or `v`. An action is F (forward), B (backward_input), W (backward_weight), A (a whole
+/// backward), O (offload) or R (reload), chunk, micro-batch.
 struct ScheduleFile {
   PipelineShape shape;
   StageTimes times;

@@ -5,6 +5,7 @@
 
 #include "core/check.h"
 #include "parallel/pipeline/check_schedule.h"
+#include "parallel/pipeline/synthesis/offload.h"
 #include "parallel/pipeline/synthesis/search.h"
 
 namespace triax::parallel {
@@ -50,7 +51,9 @@ const char* name(Budget::Objective objective) {
 }
 
 double lower_bound(const PipelineShape& shape, const StageTimes& times, const Budget& budget) {
-  return synthesis::lower_bound(synthesis::Problem(shape, times, budget));
+  Budget most = budget;
+  if (offloads(times)) most.cap.assign(most.cap.size(), shape.micros);  // host memory has room
+  return synthesis::lower_bound(synthesis::Problem(shape, times, most));
 }
 
 double cost_of(const Simulation& simulation, Budget::Objective objective) {
@@ -96,7 +99,7 @@ double most_held(const Actions& list, const PipelineShape& shape, double hold) {
   int64_t whole = 0, halves = 0;
   double most = 0;
   for (const Action& a : list) {
-    if (a.kind == Action::forward) ++whole;
+    if (a.kind == Action::forward || a.kind == Action::reload) ++whole;
     else if (a.kind != Action::backward_weight) --whole;
     if (a.kind == Action::backward_input) ++halves;
     if (a.kind == Action::backward_weight) --halves;
@@ -118,12 +121,12 @@ void check_times(const PipelineShape& shape, const StageTimes& times) {
               shape.virtual_stages(), shape.stages, shape.chunks);
   for (const Durations& t : times) {
     bool finite = true;
-    for (double x : {t.forward, t.backward_input, t.backward_weight, t.latency})
+    for (double x : {t.forward, t.backward_input, t.backward_weight, t.latency, t.copy})
       finite = finite && x >= 0 && x <= 1e12;
     check_input(finite && t.forward > 0 && t.backward_input > 0 && t.backward_weight > 0,
                 Exit::config,
-                "times {},{},{},{}; expected forward, input and weight above 0, latency from 0, at "
-                "most 1e12",
+                "times {},{},{},{}; expected forward, input and weight above 0, latency and copy "
+                "from 0, at most 1e12",
                 t.forward, t.backward_input, t.backward_weight, t.latency);
   }
 }
@@ -139,6 +142,39 @@ void check_budget(const PipelineShape& shape, const Budget& budget) {
   check_input(budget.tries >= 0, Exit::config, "tries {}; expected at least 0", budget.tries);
 }
 
+namespace {
+
+/// Searches without host memory.
+Synthesis searched(const PipelineShape& shape, const StageTimes& times, const Budget& budget,
+                   uint64_t seed, const SearchWatch& watch) {
+  synthesis::Problem problem(shape, times, budget);
+  synthesis::Search search(problem, seed, watch);
+  synthesis::offer_named(search, problem);
+  search.run();
+  return {search.lists(), search.cost(), search.bound(), {}};
+}
+
+/// Returns `found`, or what is cheaper: a schedule of more memory, with activations offloaded.
+Synthesis offloading(Synthesis found, const PipelineShape& shape, const StageTimes& times,
+                     const Budget& budget, uint64_t seed) {
+  found.bound = lower_bound(shape, times, budget);
+  Budget larger = budget;
+  larger.tries = (budget.tries + 3) / 4, larger.effort = budget.effort / 4;
+  for (double more : {2., 4., 6.}) {
+    if (found.optimal()) break;
+    for (size_t s = 0; s < larger.cap.size(); ++s)
+      larger.cap[s] = std::min(budget.cap[s] * more, std::max(budget.cap[s], double(shape.micros)));
+    auto lists = searched(shape, times, larger, seed, {}).lists;
+    if (!lists.empty()) lists = offloaded(lists, shape, times, budget);
+    if (lists.empty()) continue;
+    double cost = cost_of(simulate(lists, shape, times), budget.objective);
+    if (cost < found.cost) found.lists = std::move(lists), found.cost = cost;
+  }
+  return found;
+}
+
+}  // namespace
+
 Synthesis synthesize(const PipelineShape& shape, const StageTimes& times, const Budget& budget,
                      uint64_t seed, const SearchWatch& watch) {
   bool known = shape.chunks == 1 || (shape.chunks == 2 && shape.placement == Placement::v);
@@ -149,11 +185,8 @@ Synthesis synthesize(const PipelineShape& shape, const StageTimes& times, const 
       shape.stages, shape.chunks, shape.micros);
   check_times(shape, times);
   check_budget(shape, budget);
-  synthesis::Problem problem(shape, times, budget);
-  synthesis::Search search(problem, seed, watch);
-  synthesis::offer_named(search, problem);
-  search.run();
-  Synthesis found{search.lists(), search.cost(), search.bound(), {}};
+  Synthesis found = searched(shape, times, budget, seed, watch);
+  if (offloads(times)) found = offloading(std::move(found), shape, times, budget, seed);
   check(!found.lists.empty(), "search: found nothing in {} tries", budget.tries);
   check_schedule([&](auto&, int stage) { return found.lists[size_t(stage)]; }, shape);
   found.peak = peak_memory(found.lists, shape, budget.hold);

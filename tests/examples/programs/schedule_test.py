@@ -15,10 +15,12 @@ minigpt, launcher = os.path.abspath(sys.argv[1]), sys.argv[2]
 checker = pathlib.Path(__file__).resolve().parents[2] / "parallel/pipeline/check_found.py"
 MODEL = words(layers=6, heads=2, width=16, context=8, micro_batch=2, warmup=0)
 WHOLE_BACKWARDS = "--memory 1p --hold 1.25"
-# Stages, micro-batches, the rest. All of them: TRIAX_SCHEDULES=12 schedule_test.py ...
+OFFLOADED = "--memory 1 --chunks 2 --times 1,1,1,0.1,0.4"
+# Stages, micro-batches, the rest. All of them: TRIAX_SCHEDULES=13 schedule_test.py ...
 FOUND = [(2, 4, "--memory 1.5p --hold 0.5"),
          (4, 8, "--memory 0.5p --chunks 2"),
          (4, 8, "--memory 1.25p --hold 1.25"),
+         (4, 8, OFFLOADED),
          (3, 7, "--memory 4 --objective makespan --scale 1,1.2,1.5"),
          (4, 8, "--memory 1p --hold 1.25 --chunks 2"),  # in a V
          (4, 8, WHOLE_BACKWARDS),
@@ -55,13 +57,22 @@ def search(path, stages, micros, more):
 
 
 def found_ones_train(folder):
-    for number, (stages, micros, more) in enumerate(FOUND[:int(os.environ.get("TRIAX_SCHEDULES", 6))]):
+    for number, (stages, micros, more) in enumerate(FOUND[:int(os.environ.get("TRIAX_SCHEDULES", 7))]):
         path = folder / f"found{number}.json"
         expect(f"search: {more}", search(path, stages, micros, more))
         done = subprocess.run([sys.executable, checker, path], capture_output=True, text=True)
         expect("the checker accepts it", "" if done.returncode == 0 else done.stdout + done.stderr)
         expect("it trains as one rank does", says(0, ["EQUAL"], "parity", "--mesh", f"1x{stages}x1", "--schedule", path,
                                                   "--global-batch", 2 * micros, *MODEL))
+        if more == OFFLOADED:
+            expect("some of its activations go to host memory", "" if " O1." in path.read_text() else path.read_text())
+            for flags in ("--recompute block", "--recompute selective", "--precision bf16 --sequence-parallel"):
+                expect(f"it trains with tensor parallelism and {flags}", says(
+                    0, ["EQUAL"], "parity", "--mesh", f"1x{stages}x2", "--schedule", path, "--global-batch", 2 * micros,
+                    *flags.split(), *MODEL))
+            expect("and with two replicas and ZeRO-2", says(
+                0, ["EQUAL"], "parity", "--mesh", f"2x{stages}x1", "--zero", 2, "--schedule", path, "--global-batch",
+                4 * micros, *MODEL))
         if more == WHOLE_BACKWARDS:
             expect("some of its backwards are whole, some in halves",
                    "" if " A0." in path.read_text() and " W0." in path.read_text() else path.read_text())

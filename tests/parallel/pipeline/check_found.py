@@ -6,6 +6,9 @@ forever, and the cost is the one in the file. Prints a line for each; exit statu
 
 A handover takes place when it was sent and its receive is posted: the first of a channel at the start, the next when
 the one before is taken by its action. It arrives `latency` later.
+
+O and R: what F keeps for its backward goes to host memory and comes back. A copy out begins when F has ended, one back at its
+R, each behind the one before it in its direction; O waits for the first, the backward for the second.
 """
 
 import json
@@ -36,14 +39,16 @@ def halves(kind):
 def memory(stage, todo, d):
     """The most that a stage holds, in activations of a whole stage."""
     wanted = {(kind, c, m) for kind in "FBW" for c in range(d["chunks"]) for m in range(d["micros"])}
-    parts = [(half, c, m) for kind, c, m in todo for half in halves(kind)]
+    parts = [(half, c, m) for kind, c, m in todo if kind not in "OR" for half in halves(kind)]
     need(len(parts) == len(wanted) and set(parts) == wanted, f"stage {stage} is not complete")
     done, held, most = set(), 0.0, 0.0
     for kind, c, m in todo:
-        before = {"A": "F", "B": "F", "W": "B"}.get(kind)
+        before = {"A": "F", "B": "F", "W": "B", "O": "F", "R": "O"}.get(kind)
         need(not before or (before, c, m) in done, f"stage {stage}: {kind}{c}.{m} before its {before}")
+        need(kind not in "AB" or ("O", c, m) not in done or ("R", c, m) in done, f"stage {stage}: {kind}{c}.{m} before its R")
+        need(kind not in "OR" or not {("B", c, m), (kind, c, m)} & done, f"stage {stage}: {kind}{c}.{m} too late")
         done |= {(half, c, m) for half in halves(kind)}
-        held += {"F": 1.0, "A": -1.0, "B": d["hold"] - 1.0, "W": -d["hold"]}[kind] / d["chunks"]
+        held += {"F": 1.0, "A": -1.0, "B": d["hold"] - 1.0, "W": -d["hold"], "O": -1.0, "R": 1.0}[kind] / d["chunks"]
         most = max(most, held)
     return most
 
@@ -64,6 +69,8 @@ def span_of_stages(lists, d):
     last = len(place) - 1
     end, taken = {}, {}  # of passes: their end; of channels: when the last receive was taken
     at, clock, first = [0] * d["stages"], [0.0] * d["stages"], [None] * d["stages"]
+    moved_out = [{(c, m) for kind, c, m in todo if kind == "O"} for todo in lists]
+    out, back, lanes = {}, {}, {}  # of passes: the ends of their copies; of stages and directions: that of the last
 
     def arrival(kind, v, m):
         """None: not sent yet."""
@@ -88,15 +95,24 @@ def span_of_stages(lists, d):
                 word, c, m = lists[s][at[s]]
                 kind = halves(word)[0]  # what is received and sent
                 v = index[(s, c)]
+                if word in "OR":
+                    if word == "O":
+                        clock[s] = max(clock[s], out[(v, m)])
+                    else:
+                        back[(v, m)] = lanes[s, word] = max(clock[s], lanes.get((s, word), 0.0)) + d["times"][v][4]
+                    at[s], moved = at[s] + 1, True
+                    continue
                 ready = arrival(kind, v, m)
                 if ready is None:
                     break
-                begin = max(clock[s], ready)
+                begin = max(clock[s], ready, back.get((v, m), 0.0))
                 if kind != "W":
                     taken[(kind, v)] = (m + 1, begin)
                 first[s] = begin if first[s] is None else first[s]
                 clock[s] = begin + sum(d["times"][v]["FBW".index(half)] for half in halves(word))
                 end[(kind, v, m)] = clock[s]
+                if kind == "F" and (c, m) in moved_out[s]:
+                    out[(v, m)] = lanes[s, "O"] = max(clock[s], lanes.get((s, "O"), 0.0)) + d["times"][v][4]
                 at[s], moved = at[s] + 1, True
     for s, done in enumerate(at):
         need(done == len(lists[s]), f"deadlock: stage {s} waits at position {done}")
