@@ -285,7 +285,7 @@ double StepTimes::pipeline(const std::vector<Slot>& chunks, const std::vector<Sl
   StageTimes times;
   for (int v = 0; v < shape.virtual_stages(); ++v) {
     const Slot &s = chunks[size_t(v)], &stage = stages[size_t(shape.stage_of(v))];
-    double longer = stage.busy() / (stage.busy() - stage.data);
+    double own = stage.busy() - stage.data, longer = own > 0 ? stage.busy() / own : 1;
     times.push_back({.forward = longer * (s.forward + hop / 2),
                      .backward_input = longer * (s.total() - s.forward - s.weight + hop / 2),
                      .backward_weight = longer * s.weight});

@@ -56,10 +56,9 @@ double shared_out(const MeshShape& mesh, const Elements& elements);
 ///
 /// A stage takes its layers' forward and backward, for which the host has to start their kernels,
 /// what backward computes again, collectives of tp, and two handovers for each chunk, of which each
-/// rank of tp is taken to send its share. A step takes the slowest stage for all micro-batches, and
-/// the schedule's idle time (simulated for equal stages, forward : input : weight gradients as
-/// 1 : 1 : 1, or 1 : 2 : 1 where blocks are computed again) times what the other stages take on
-/// average. Collectives that GPUs make, or network cards, overlap kernels; those between CPUs of a
+/// rank of tp is taken to send its share. A step takes as long as its schedule, simulated with
+/// these times of every chunk; of a backward, the products of weight gradients can be deferred.
+/// Collectives that GPUs make, or network cards, overlap kernels; those between CPUs of a
 /// node do not, since their cores move the bytes. Gradients of dp travel behind two thirds of the
 /// last micro-batch, and while the slowest stage still works. With ZeRO 2 and 3 a micro-batch takes
 /// at least its collectives. The new weights of ZeRO 1 and 2 are gathered behind the first forward,
@@ -74,8 +73,9 @@ class StepTimes {
 
   /// Times a step; `o` is resolved and checked. Throws Error 78 if the model cannot be trained so.
   StepTime operator()(const StepOptions& o);
-  /// Times it in a hundredth of the time, with the schedule's idle time for equal stages, whose
-  /// gradients of inputs and weights take as long as forward: too short if stages differ.
+  /// Times it without that simulation: the slowest stage for all micro-batches, and the schedule's
+  /// idle time for equal stages (forward : input : weight gradients as 1 : 1 : 1, or 1 : 2 : 1
+  /// where blocks are computed again) times what the other stages take on average.
   StepTime estimate(const StepOptions& o);
   /// Returns the cost of its schedule. Throws Error 78 for a shape that the schedule does not fit.
   const Bubble& bubble(const StepOptions& o);
