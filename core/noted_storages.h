@@ -6,13 +6,14 @@
 
 namespace triax {
 
-/// Returns a storage for a tensor of this thread.
+/// Returns a new storage, noted by the NotedStorages of this thread, if there are any.
 std::shared_ptr<Storage> make_storage(size_t bytes, Device device,
                                       std::shared_ptr<Allocator> allocator);
 
-/// While it lives, the storages that make_storage() returns on this thread are noted in `list`, if
-/// they are counted as activations.
 using StorageList = std::vector<std::weak_ptr<Storage>>;
+
+/// Notes in a list the storages that this thread makes for activations (memory::Kind) as long as
+/// the object lives.
 class NotedStorages : Scoped<StorageList*> {
  public:
   explicit NotedStorages(StorageList& list);

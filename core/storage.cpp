@@ -35,8 +35,9 @@ Storage::~Storage() { release(); }
 
 void* Storage::data() const {
   check(present_,
-        "storage: {} bytes on {} used while released; a ZeRO-3 weight outside its unit, or a "
-        "gradient bucket after its reduction?",
+        "storage: {} bytes on {} used while released; a ZeRO-3 weight outside its unit, a gradient "
+        "bucket after its reduction, or a tensor that a layer keeps for all micro-batches, made "
+        "without memory::Scope(memory::buffers) in one that is offloaded?",
         bytes_, device_);
   return data_;
 }

@@ -12,15 +12,16 @@ Tensor bytes_of(const std::shared_ptr<Storage>& storage) {
   return {storage, u8, {int64_t(storage->bytes())}, {1}};
 }
 
-/// Copies on `device`, or beside this thread if that is the CPU.
+/// Copies on `device`; if that is the CPU, by a thread, or, where no thread can be had, once it is
+/// waited for.
 std::future<void> begin_copy(const Tensors& from, const Tensors& to, Device device) {
   auto each = [=](auto&& copy) {
     for (size_t i = 0; i < from.size(); ++i) copy(from[i], to[i]);
   };
   if (device == cpu)
-    return std::async(std::launch::async, each, [](const Tensor& x, const Tensor& y) {
-      std::memcpy(y.data(), x.data(), x.bytes());
-    });
+    return std::async(
+        std::launch::async | std::launch::deferred, each,
+        [](const Tensor& x, const Tensor& y) { std::memcpy(y.data(), x.data(), x.bytes()); });
   each([&](const Tensor& x, const Tensor& y) { backend(device).transfer(x, y); });
   return {};
 }

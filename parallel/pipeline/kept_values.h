@@ -22,8 +22,8 @@ class KeptValues {
   void arrive();
 
  private:
-  Tensors here_, host_;  // bytes
-  std::future<void> copying_;
+  Tensors here_, host_;        // bytes
+  std::future<void> copying_;  // ends first: its destructor waits for the copy
 };
 
 }  // namespace triax::parallel

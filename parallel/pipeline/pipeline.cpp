@@ -111,13 +111,14 @@ void Pipeline::forward(const Action& a, const PipelineShape& shape, const Pipeli
   auto to = sent_by(shape, stage_, a);
   if (records) batch.loss_seed = run.seed;
   if (records && !to) batch.loss.seed = slot.seed = full({}, run.seed, f32, device_);
-  NotedStorages noted(made);
+  std::optional<NotedStorages> noted;
+  if (offloads_.contains({a.chunk, a.micro})) noted.emplace(made);
   for (auto& layer : layers) {
     ProfileRange range(layer.name.c_str(), Activity::layer);
     slot.y = layer.run(slot.y, batch);
     poll();  // transfers under way advance only when this rank looks after them
   }
-  if (records && offloads_.contains({a.chunk, a.micro})) slot.kept = KeptValues(made, slot.y);
+  if (noted) slot.kept = KeptValues(made, slot.y);
   if (to) send(shape, *to, slot.y);
   else if (run.output) run.output(a.micro, slot.y);
   if (!records) return;

@@ -96,6 +96,8 @@ class Ring {
         continue;
       }
       double begin = s.clock;
+      if (auto copy = s.back.find({a.chunk, a.micro}); copy != s.back.end())
+        begin = std::max(begin, copy->second);
       if (auto input = received_by(shape_, stage, a)) {
         auto arrival = s.arrived.find(*input);
         if (arrival == s.arrived.end()) return;
@@ -103,8 +105,6 @@ class Ring {
         s.arrived.erase(arrival);
         take(stage, *input, begin);
       }
-      if (auto copy = s.back.find({a.chunk, a.micro}); copy != s.back.end())
-        begin = std::max(begin, copy->second);
       s.clock = begin + takes;
       ran.push_back({stage, a, begin, s.clock});
       if (auto copy = s.copy.find({a.chunk, a.micro});

@@ -111,8 +111,10 @@ class Search {
       std::ranges::stable_sort(ways_.all, {}, [](const Candidate& c) {
         return std::tuple(c.micro_batch, -int(c.recompute), c.least);
       });
-      for (size_t i = 0; i < std::min(ways_.all.size(), size_t(o_.top)); ++i)
-        (void)time(ways_.all[i]), rehearse(ways_.all[i]);
+      for (size_t i = 0; i < std::min(ways_.all.size(), size_t(o_.top)); ++i) {
+        (void)time(ways_.all[i]);
+        rehearse(ways_.all[i]);
+      }
     }
     check_input(!found_.all.empty(), Exit::config, "{}", found_.refusals.back());
     const Hardware& h = found_.hardware;

@@ -221,10 +221,11 @@ std::vector<StepTimes::Slot> StepTimes::by_stage(const std::vector<Slot>& chunks
     all[size_t(shape.stage_of(v))] += chunks[size_t(v)];
   // A stage with both ends of the model has their shared parameters once.
   if (shape.last_stage() == 0) all[0].parameters -= all[0].shared;
-  double weight = double(size_of(o.dtype)), sent = double(size_of(o.reduce_dtype));
+  double weight = double(size_of(o.dtype)), sent = double(size_of(o.reduce_dtype)),
+         hop = handover(o);
   auto over_dp = [&](int64_t calls, double bytes) { return over_replicas(o.mesh, calls, bytes); };
   for (Slot& s : all) {
-    s.handover = handover(o);
+    s.handover = hop;
     double trained = summed(o.mesh, s.parameters);
     double weights = trained + double(s.parameters.all - s.parameters.trained);
     if (o.zero == Zero::gradients) s.data = over_dp(trained > 0, sent * trained);
@@ -308,20 +309,25 @@ StepTime StepTimes::operator()(const StepOptions& o) {
   return t;
 }
 
-StepTime StepTimes::estimate(const StepOptions& o) { return time(by_stage(slots(o), o), o); }
+StepTime StepTimes::estimate(const StepOptions& o) {
+  auto stages = by_stage(slots(o), o);
+  StepTime t = time(stages, o);
+  double sum = 0, slow = 0;
+  for (const Slot& s : stages) sum += s.busy(), slow = std::max(slow, s.busy());
+  if (o.mesh.pp > 1) t.bubble = bubble(o).idle * (sum - slow) / (o.mesh.pp - 1);
+  return t;
+}
 
 StepTime StepTimes::time(const std::vector<Slot>& all, const StepOptions& o) {
   auto micros = double(o.accumulation());
-  double sum = 0;
   StepTime t;
   for (const Slot& s : all) {
-    sum += s.busy();
     double own =
         o.zero == Zero::off ? double(s.parameters.trained) : shared_out(o.mesh, s.parameters);
     t.update =
         std::max(t.update, own * update_bytes(o.dtype) / (hardware_.bandwidth * hardware_.update));
   }
-  const Slot& slow = std::ranges::max(all, {}, &Slot::busy);
+  const Slot& slow = *std::ranges::max_element(all, {}, &Slot::busy);
   bool behind = overlaps(o.mesh.data(), o.mesh.tp);
   for (const Slot& s : all)
     t.data =
@@ -330,7 +336,6 @@ StepTime StepTimes::time(const std::vector<Slot>& all, const StepOptions& o) {
   t.tensor = micros * slow.tensor;
   t.handover = micros * slow.handover;
   t.data += micros * slow.data;
-  if (o.mesh.pp > 1) t.bubble = bubble(o).idle * (sum - slow.busy()) / (o.mesh.pp - 1);
   return t;
 }
 

@@ -73,9 +73,9 @@ class StepTimes {
 
   /// Times a step; `o` is resolved and checked. Throws Error 78 if the model cannot be trained so.
   StepTime operator()(const StepOptions& o);
-  /// Times it without that simulation: the slowest stage for all micro-batches, and the schedule's
-  /// idle time for equal stages (forward : input : weight gradients as 1 : 1 : 1, or 1 : 2 : 1
-  /// where blocks are computed again) times what the other stages take on average.
+  /// Returns its time without that simulation: the slowest stage for all micro-batches, and the
+  /// schedule's idle time for equal stages (forward : input : weight gradients as 1 : 1 : 1, or 1 :
+  /// 2 : 1 where blocks are computed again) times what the other stages take on average.
   StepTime estimate(const StepOptions& o);
   /// Returns the cost of its schedule. Throws Error 78 for a shape that the schedule does not fit.
   const Bubble& bubble(const StepOptions& o);
@@ -104,7 +104,9 @@ class StepTimes {
   double weight_gradients(const LayerFacts& l, double backward, const StepOptions& o) const;
   /// Returns the times of every virtual stage.
   std::vector<Slot> slots(const StepOptions& o);
+  /// Returns those of every stage, with its handovers and its collectives of dp.
   std::vector<Slot> by_stage(const std::vector<Slot>& chunks, const StepOptions& o);
+  /// Returns the times of a step, but for `bubble`.
   StepTime time(const std::vector<Slot>& stages, const StepOptions& o);
   /// Returns the simulated time of all micro-batches.
   double pipeline(const std::vector<Slot>& chunks, const std::vector<Slot>& stages,

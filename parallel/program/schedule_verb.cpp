@@ -168,7 +168,7 @@ std::vector<double> numbers(const char* flag, const std::string& text, int count
   }
   check_input(fine && std::ssize(all) == count, Exit::config,
               "{}={}; expected {} numbers from 0, like {}", flag, printable(text), count,
-              join(std::vector<double>(size_t(std::min(count, 4)), 1.5), ","));
+              join(std::vector<double>(size_t(std::min(count, 5)), 1.5), ","));
   return all;
 }
 

@@ -40,7 +40,8 @@ StageTimes times_in(const nn::JsonReader& all) {
   StageTimes times;
   for (const nn::JsonReader& stage : all.at("times").elements(most_stages * most_chunks)) {
     auto row = stage.elements(5);
-    stage.require(row.size() >= 4, "is not [forward, input, weight, latency]");
+    stage.require(row.size() >= 4,
+                  "is not [forward, input, weight, latency] or [.., latency, copy]");
     times.push_back({row[0].real(), row[1].real(), row[2].real(), row[3].real(),
                      row.size() == 5 ? row[4].real() : 0});
   }

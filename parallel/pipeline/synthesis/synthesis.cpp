@@ -52,7 +52,8 @@ const char* name(Budget::Objective objective) {
 
 double lower_bound(const PipelineShape& shape, const StageTimes& times, const Budget& budget) {
   Budget most = budget;
-  if (offloads(times)) most.cap.assign(most.cap.size(), shape.micros);  // host memory has room
+  for (double& cap : most.cap)  // host memory has room
+    if (offloads(times)) cap = std::max(cap, shape.micros * std::max(1., budget.hold));
   return synthesis::lower_bound(synthesis::Problem(shape, times, most));
 }
 
@@ -125,9 +126,9 @@ void check_times(const PipelineShape& shape, const StageTimes& times) {
       finite = finite && x >= 0 && x <= 1e12;
     check_input(finite && t.forward > 0 && t.backward_input > 0 && t.backward_weight > 0,
                 Exit::config,
-                "times {},{},{},{}; expected forward, input and weight above 0, latency and copy "
-                "from 0, at most 1e12",
-                t.forward, t.backward_input, t.backward_weight, t.latency);
+                "times {},{},{},{},{}; expected forward, input and weight above 0, latency and "
+                "copy from 0, at most 1e12",
+                t.forward, t.backward_input, t.backward_weight, t.latency, t.copy);
   }
 }
 
@@ -161,9 +162,10 @@ Synthesis offloading(Synthesis found, const PipelineShape& shape, const StageTim
   Budget larger = budget;
   larger.tries = (budget.tries + 3) / 4, larger.effort = budget.effort / 4;
   for (double more : {2., 4., 6.}) {
-    if (found.optimal()) break;
+    std::vector<double> before = larger.cap;
     for (size_t s = 0; s < larger.cap.size(); ++s)
       larger.cap[s] = std::min(budget.cap[s] * more, std::max(budget.cap[s], double(shape.micros)));
+    if (found.optimal() || larger.cap == before) break;
     auto lists = searched(shape, times, larger, seed, {}).lists;
     if (!lists.empty()) lists = offloaded(lists, shape, times, budget);
     if (lists.empty()) continue;

@@ -23,7 +23,11 @@ void check_schedule_name(const StepOptions& o) {
               printable(o.schedule), join(names_of(o.schedules), ", "));
   check_input(bool(found->second.make), Exit::config,
               "schedule `{}`: an empty function; expected one that makes lists", o.schedule);
-  found->second(o.pipeline(), 0);  // it refuses chunks that it cannot have
+  Actions list = found->second(o.pipeline(), 0);  // it refuses chunks that it cannot have
+  check_input(!o.graph || std::ranges::none_of(list, copies, &Action::kind), Exit::config,
+              "graph with schedule={}, which offloads activations\n  The host waits for their "
+              "copies. Leave --graph out, or take another schedule.",
+              printable(o.schedule));
 }
 
 constexpr const char* mesh_heading = "Mesh";

@@ -58,6 +58,14 @@ TEST(Offload, IsSimulatedOnLanesOfItsOwn) {
   EXPECT_EQ(std::pair(s.actions[3].begin, s.actions[3].end), std::pair(2.5, 4.));
 }
 
+// The next receive is posted when a backward takes its input, which waits for the copy too.
+TEST(Offload, ReceivesArePostedAfterCopiesAreBack) {
+  std::vector<Actions> lists{list_of("F0 O0 F1 F2 R0 I0 W0 I1 W1 I2 W2"),
+                             list_of("F0 I0 W0 F1 I1 W1 F2 I2 W2")};
+  EXPECT_DOUBLE_EQ(
+      simulate(lists, {.stages = 2, .micros = 3}, Durations{.latency = 3, .copy = 10}).time, 31);
+}
+
 TEST(Offload, IsNotHeldMeanwhile) {
   Actions list = list_of("F0 F1 O0 F2 A1 R0 A2 A0");
   EXPECT_EQ(most_held(list, {.micros = 3}, 1), 2);
