@@ -15,7 +15,7 @@
 namespace triax::parallel {
 namespace {
 
-constexpr size_t page = size_t{1} << 21;  // claimed in steps of this
+constexpr size_t page = size_t{1} << 21;  // a huge page; claimed in steps of this
 constexpr int populate_write = 23;  // MADV_POPULATE_WRITE, Linux 5.14; absent from old headers
 
 size_t rounded(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
@@ -42,9 +42,16 @@ class SharedAllocator final : public Allocator {
 
 Segment::Segment(int descriptor, size_t bytes) : descriptor_(descriptor), bytes_(bytes) {
   if (descriptor_ < 0) return;
+  // Huge pages need an aligned address: asked for within room that was free a moment ago.
+  void* room = ::mmap(nullptr, bytes + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (room == MAP_FAILED) return;
+  ::munmap(room, bytes + page);
+  auto* aligned = reinterpret_cast<void*>(rounded(reinterpret_cast<uintptr_t>(room), page));
   void* data =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor_, 0);
-  if (data != MAP_FAILED) data_ = static_cast<std::byte*>(data);
+      ::mmap(aligned, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor_, 0);
+  if (data == MAP_FAILED) return;
+  ::madvise(data, bytes, MADV_HUGEPAGE);  // only advice
+  data_ = static_cast<std::byte*>(data);
 }
 
 Segment::Segment(Segment&& o) noexcept

@@ -126,6 +126,21 @@ TEST(Segment, TakesNothingElseForIt) {
   EXPECT_FALSE(Segment::open({}, bytes).usable());
 }
 
+/// Where the host gives shared memory huge pages on demand, a segment has them: it begins at one.
+TEST(Segment, BeginsAtAHugePageAndAsksForThem) {
+  Segment mine = Segment::create(bytes);
+  auto begin = reinterpret_cast<uintptr_t>(mine.data());
+  EXPECT_EQ(begin % (size_t{2} << 20), 0u);
+  if (!std::ifstream("/sys/kernel/mm/transparent_hugepage/shmem_enabled")) GTEST_SKIP();
+  std::ifstream maps("/proc/self/smaps");
+  std::string line, flags;
+  while (std::getline(maps, line) && line.find("/memfd:triax") == line.npos) {
+  }
+  while (std::getline(maps, flags) && !flags.starts_with("VmFlags")) {
+  }
+  EXPECT_NE(flags.find(" hg"), flags.npos) << line << flags;
+}
+
 /// The kernel shows a file that has no name as deleted.
 TEST(Segment, HasNoNameInAnyFileSystem) {
   Segment mine = Segment::create(bytes);
