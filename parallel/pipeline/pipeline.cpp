@@ -128,9 +128,8 @@ void Pipeline::forward(const Action& a, const PipelineShape& shape, const Pipeli
 
 void Pipeline::move_kept(const Action& a) {
   KeptValues& kept = slots_.at({a.chunk, a.micro}).kept;
-  bool leaves = a.kind == Action::offload;
-  leaves ? kept.offload() : kept.reload();
-  away_ += leaves ? 1 : -1;
+  if (a.kind == Action::offload) kept.offload(), ++away_;
+  else kept.reload(), --away_;
   peak_live_ = std::max(peak_live_, int(slots_.size()) - away_);
 }
 

@@ -171,9 +171,6 @@ class Enumeration {
       for (int chunks : chunks_for(c.mesh, name)) {
         c.schedule = name, c.chunks = chunks;
         std::string no = refusal([&] {
-          TrainOptions t = c.options(o_.train);
-          resolve(t, c.mesh.size());
-          times_.placement(t.step);  // quicker than lists of too many stages
           StepOptions o = resolved(c).step;
           const Bubble& b = times_.bubble(o);
           Way& way = ways.emplace_back(Way{name, c.chunks, b.idle, {}});
@@ -203,6 +200,7 @@ class Enumeration {
     t.launch.device = hardware_.device;  // some settings are refused on it
     resolve(t, c.mesh.size());
     StepOptions& s = t.step;
+    times_.placement(s);  // quicker than lists of too many stages
     int64_t all = s.global_batch, unit = s.micro_batch * s.mesh.replicas();
     // Lists of many micro-batches take long to make, and are refused if that of one is.
     if (all % unit == 0 && is_built_in(s)) s.global_batch = unit;
