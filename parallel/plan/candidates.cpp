@@ -200,7 +200,7 @@ class Enumeration {
     t.launch.device = hardware_.device;  // some settings are refused on it
     resolve(t, c.mesh.size());
     StepOptions& s = t.step;
-    times_.placement(s);  // quicker than lists of too many stages
+    if (s.schedules.contains(s.schedule)) times_.placement(s);  // before long lists of many stages
     int64_t all = s.global_batch, unit = s.micro_batch * s.mesh.replicas();
     // Lists of many micro-batches take long to make, and are refused if that of one is.
     if (all % unit == 0 && is_built_in(s)) s.global_batch = unit;

@@ -54,6 +54,12 @@ double summed(const MeshShape& m, const Elements& e) {
   return double(e.trained - e.experts) + share * double(e.experts);
 }
 
+/// Returns the part of a layer's backward that schedules can defer.
+KernelWork weight_products(const LayerFacts& l) {
+  auto all = double(std::max<int64_t>(1, l.parameters.all)), trained = double(l.parameters.trained);
+  return {.products = trained / all * (l.forward.products - l.forward.attention)};
+}
+
 bool again(const StepOptions& o) {
   return o.recompute == Recompute::block || o.recompute == Recompute::block_split;
 }
@@ -170,14 +176,6 @@ StepTimes::Slot StepTimes::pass(const KernelWork& work, const Ledger::Line& sums
   return {compute, h.on_host() ? collectives : with_host(device + collectives, host) - compute};
 }
 
-double StepTimes::weight_gradients(const LayerFacts& l, double backward,
-                                   const StepOptions& o) const {
-  if (l.parameters.all == 0) return 0;
-  double products = l.forward.products - l.forward.attention,
-         part = double(l.parameters.trained) / double(l.parameters.all);
-  return std::min(backward, part * kernels_->device({.products = products}, hardware_, o.dtype));
-}
-
 std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
   const Hardware& h = hardware_;
   auto exchange = [&](auto& sent) { return h.seconds(sent, o.mesh.ep, o.mesh.cp * o.mesh.tp); };
@@ -192,7 +190,8 @@ std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
       Slot backward = pass(l.backward, l.tp_backward, l.backward_beats, o);
       double gradients = kernels_->gradients(double(l.parameters.trained), h, o.reduce_dtype);
       slot.compute += forward.compute + backward.compute + gradients;
-      slot.weight += weight_gradients(l, backward.compute, o) + gradients;
+      slot.weight +=
+          gradients + std::min(backward.compute, kernels_->device(weight_products(l), h, o.dtype));
       forward.tensor += over_rows(l.cp_forward, l.forward, o) + exchange(l.ep_forward);
       backward.tensor += over_rows(l.cp_backward, l.backward, o) + exchange(l.ep_backward);
       slot.tensor += forward.tensor + backward.tensor;

@@ -100,8 +100,6 @@ class StepTimes {
   double exposed(const std::vector<Beat>& beats, const StepOptions& o) const;
   /// True if collectives of so many ranks, `stride` apart, overlap kernels.
   bool overlaps(int64_t ranks, int64_t stride) const;
-  /// Returns the seconds of a layer's backward that schedules can defer.
-  double weight_gradients(const LayerFacts& l, double backward, const StepOptions& o) const;
   /// Returns the times of every virtual stage.
   std::vector<Slot> slots(const StepOptions& o);
   /// Returns those of every stage, with its handovers and its collectives of dp.
