@@ -54,10 +54,15 @@ double summed(const MeshShape& m, const Elements& e) {
   return double(e.trained - e.experts) + share * double(e.experts);
 }
 
-/// Returns the part of a layer's backward that schedules can defer.
-KernelWork weight_products(const LayerFacts& l) {
-  auto all = double(std::max<int64_t>(1, l.parameters.all)), trained = double(l.parameters.trained);
-  return {.products = trained / all * (l.forward.products - l.forward.attention)};
+/// Returns the part of a layer's backward that schedules can defer: half of its products, each with
+/// a sum for a bias.
+KernelWork weight_gradients(const LayerFacts& l) {
+  auto all = double(std::max<int64_t>(1, l.parameters.all));
+  double part = double(l.parameters.trained) / all;
+  auto products = int64_t(part * double(l.backward.matmuls) / 2);
+  return {.products = part * (l.forward.products - l.forward.attention),
+          .kernels = products,
+          .matmuls = products};
 }
 
 bool again(const StepOptions& o) {
@@ -191,7 +196,7 @@ std::vector<StepTimes::Slot> StepTimes::slots(const StepOptions& o) {
       double gradients = kernels_->gradients(double(l.parameters.trained), h, o.reduce_dtype);
       slot.compute += forward.compute + backward.compute + gradients;
       slot.weight +=
-          gradients + std::min(backward.compute, kernels_->device(weight_products(l), h, o.dtype));
+          gradients + std::min(backward.compute, pass(weight_gradients(l), {}, {}, o).compute);
       forward.tensor += over_rows(l.cp_forward, l.forward, o) + exchange(l.ep_forward);
       backward.tensor += over_rows(l.cp_backward, l.backward, o) + exchange(l.ep_backward);
       slot.tensor += forward.tensor + backward.tensor;

@@ -189,7 +189,8 @@ Synthesis synthesize(const PipelineShape& shape, const StageTimes& times, const 
   check_budget(shape, budget);
   Synthesis found = searched(shape, times, budget, seed, watch);
   if (offloads(times)) found = offloading(std::move(found), shape, times, budget, seed);
-  check(!found.lists.empty(), "search: found nothing in {} tries", budget.tries);
+  check_input(!found.lists.empty(), Exit::config,
+              "search: found nothing in {} tries\n  Raise --tries, or leave it out.", budget.tries);
   check_schedule([&](auto&, int stage) { return found.lists[size_t(stage)]; }, shape);
   found.peak = peak_memory(found.lists, shape, budget.hold);
   check(within(budget, found.peak), "search: found lists that hold too much");
