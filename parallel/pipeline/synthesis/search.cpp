@@ -45,7 +45,7 @@ Score Search::consider(const Policy& policy, double most, const std::vector<Acti
 
 void Search::run() {
   double value = infinity;
-  for (auto& order : orders_) try_weights(order, value);
+  for (auto& order : orders_) try_weights(order, value, .2);
   try_grid();
   if (policy_soft_ < infinity) anneal_policies();
   if (!best_.empty()) anneal_orders(Weights::free, p_.shape.chunks > 1 ? .55 : .95);

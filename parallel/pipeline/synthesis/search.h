@@ -51,7 +51,7 @@ class Search {
   enum class Weights : uint8_t { free, told };
   /// Takes the weights out of an order and tries rules by which they come, the same on all stages.
   /// Returns the best rules and lowers `value` to their soft score.
-  Policy try_weights(std::vector<Actions>& order, double& value);
+  Policy try_weights(std::vector<Actions>& order, double& value, double most);
   /// Returns an idle time that is `share` of the best cost's.
   double idle(double share) const { return share > 0 ? share * (cost_ - work_) : 0; }
   void anneal_orders(Weights weights, double share);

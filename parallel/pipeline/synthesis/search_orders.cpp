@@ -58,7 +58,7 @@ void Search::move_many(std::vector<Actions>& orders, std::pair<int, int> stretch
   }
 }
 
-Policy Search::try_weights(std::vector<Actions>& order, double& value) {
+Policy Search::try_weights(std::vector<Actions>& order, double& value, double most) {
   for (Actions& list : order) {
     std::erase_if(list, [](auto& a) { return a.kind == Action::backward_weight; });
     for (Action& a : list)
@@ -66,7 +66,7 @@ Policy Search::try_weights(std::vector<Actions>& order, double& value) {
   }
   Policy best(order.size());
   auto attempt = [&](const StagePolicy& rules) {
-    if (over(1)) return;
+    if (over(most)) return;
     Policy policy(order.size(), rules);
     for (size_t s = 0; s < policy.size() && p_.growth > 0; ++s) policy[s].room = policy_[s].room;
     Score score = consider(policy, value, &order);
@@ -83,7 +83,7 @@ void Search::anneal_orders(Weights weights, double share) {
   std::vector<Actions> now = best_;
   double value = infinity;
   Policy policy(now.size());
-  if (weights == Weights::free) policy = try_weights(now, value);
+  if (weights == Weights::free) policy = try_weights(now, value, share);
   else if (!over(share)) value = consider(policy, value, &now).soft;
   while (!over(share)) {
     Policy other = policy;

@@ -283,7 +283,7 @@ TEST(ScheduleFile, RefusesDamage) {
                   "hold 2 activations on stage 0; expected at "
                   "most its cap, 1"},
            Damage{"[1,1.1,0.7,0.1]", "[1,1.1,0.7]", "is not [forward, input, weight, latency]"},
-           Damage{"[1,1.1,0.7,0.1]", "[1,0,0.7,0.1]", "times 1,0,0.7,0.1; expected"},
+           Damage{"[1,1.1,0.7,0.1]", "[1,0,0.7,0.1]", "times 1,0,0.7,0.1,0; expected"},
            Damage{"[1,1.1,0.7,0.1]", "[2,1.1,0.7,0.1]", "cost of the schedule is"},
            Damage{"\"cost\":", "\"cost\":1", "; the lists cost"},
            Damage{"\"bound\":", "\"bound\":1", "; what is proven is"},

@@ -362,7 +362,7 @@ TEST(Synthesis, RefusesWhatNoScheduleCanHave) {
   refused({.stages = 2, .chunks = 2, .micros = 4}, {}, budget(2, 1),
           "expected one chunk, or two in a V");
   refused({.stages = 2, .micros = 0}, {}, budget(2, 1), "0 micro-batches");
-  refused(shape, {0, 1, 1}, budget(2, 1), "times 0,1,1,0; expected forward");
+  refused(shape, {0, 1, 1}, budget(2, 1), "times 0,1,1,0,0; expected forward");
   refused(shape, {1, 1, 1, -1}, budget(2, 1), "times 1,1,1,-1");
   refused(shape, {}, budget(2, 0.4), "memory for 0.8 activations; expected for 1 to 1e9");
   refused(shape, {}, budget(3, 1), "memory of 3 stages; expected of 2");
