@@ -44,9 +44,9 @@ Score Search::consider(const Policy& policy, double most, const std::vector<Acti
 }
 
 void Search::run() {
-  double value = infinity;
-  for (auto& order : orders_) try_weights(order, value, .2);
   try_grid();
+  double value = infinity;
+  for (auto& order : orders_) try_weights(order, value, .5);
   if (policy_soft_ < infinity) anneal_policies();
   if (!best_.empty()) anneal_orders(Weights::free, p_.shape.chunks > 1 ? .55 : .95);
   if (p_.shape.chunks == 2) try_blocks();
