@@ -82,7 +82,7 @@ template <ReduceOp op, class T>
 }
 
 #ifdef __x86_64__
-/// The same loops, to the same bits, in vectors of 32 bytes: in caches their stores take the time.
+/// Sums to the same bits in vectors of 32 bytes: within caches the stores take the time.
 template <class T>
 __attribute__((target("avx2"))) void sum_avx2(Sources from, Destinations to, int64_t count) {
   reduce_typed<ReduceOp::sum, T>(from, to, count);

@@ -6,13 +6,13 @@
 
 namespace triax::parallel {
 
-/// What a forward has kept for its backward: in device memory, in host memory, or on its way.
+/// Holds what a forward has kept for its backward: in device memory, in host memory, or on its way.
 class KeptValues {
  public:
   KeptValues() = default;
   /// Begins to copy to host memory: on a CPU by a thread; on a GPU behind the work queued before.
-  /// What goes is what something still holds of `made`, which the forward has made or received for
-  /// itself, but for `y`, its result: that may be under way, or the next chunk's input.
+  /// `made` lists the storages that the forward has made, or received for itself. Those that nobody
+  /// holds any more are left out, and the result `y`: it may be under way, or a chunk's input.
   KeptValues(const StorageList& made, const Tensor& y);
   /// Waits for the copy and frees the device memory.
   void offload();

@@ -25,7 +25,7 @@ struct ActionTimes {
   std::vector<double> latencies;             ///< of every virtual stage to the next
 };
 
-/// Of offload and reload, the time of the copy.
+/// An offload or a reload takes the time of its copy.
 struct TimedAction {
   int stage = 0;
   Action action;

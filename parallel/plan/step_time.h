@@ -57,7 +57,7 @@ double shared_out(const MeshShape& mesh, const Elements& elements);
 /// A stage takes its layers' forward and backward, for which the host has to start their kernels,
 /// what backward computes again, collectives of tp, and two handovers for each chunk, of which each
 /// rank of tp is taken to send its share. A step takes as long as its schedule, simulated with
-/// these times of every chunk; of a backward, the products of weight gradients can be deferred.
+/// these times of every chunk; half of a backward's products can be deferred.
 /// Collectives that GPUs make, or network cards, overlap kernels; those between CPUs of a
 /// node do not, since their cores move the bytes. Gradients of dp travel behind two thirds of the
 /// last micro-batch, and while the slowest stage still works. With ZeRO 2 and 3 a micro-batch takes

@@ -14,7 +14,7 @@ struct Rules {
   double lead, age;
 };
 
-/// What one activation counts, and what it counts after its backward_input.
+/// Holds the memory that one activation counts for, before and after its backward_input.
 struct Sizes {
   double whole, half;
 };

@@ -179,7 +179,7 @@ TEST(Kept, APlanOfMillionsOfMicroBatchesSimulatesFew) {
             (Kept{100'000'001, 100'000'001}));
 }
 
-/// Of a program's own schedule every micro-batch is simulated.
+/// A program's own schedule is simulated with all of its micro-batches.
 TEST(StepTimes, FewMicroBatchesTellTheTimeOfAll) {
   Task task = test::task_of();
   Hardware hardware = hardware_named("cpu");
