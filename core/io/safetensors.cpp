@@ -72,15 +72,15 @@ std::string format_header(const TensorHeader& header) {
   std::vector<std::string> members;
   std::set<std::string> taken = {metadata_name};
   for (const auto& [key, word] : header.metadata)
-    members.push_back(quoted(key) + ":" + quoted(word));
+    members.push_back(nn::quoted(key) + ":" + nn::quoted(word));
   if (!members.empty())
-    members = {fmt::format("{}:{{{}}}", quoted(metadata_name), join(members, ","))};
+    members = {fmt::format("{}:{{{}}}", nn::quoted(metadata_name), join(members, ","))};
   for (const TensorEntry& e : header.entries) {
     check(taken.insert(e.name).second, "safetensors: a tensor named {}, which is taken or reserved",
           printable(e.name));
     members.push_back(fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
-                                  quoted(e.name), codes[int(e.dtype)], join(e.shape, ","), e.begin,
-                                  e.end));
+                                  nn::quoted(e.name), codes[int(e.dtype)], join(e.shape, ","),
+                                  e.begin, e.end));
   }
   std::string text = fmt::format("{{{}}}", join(members, ","));
   text.resize((text.size() + 7) / 8 * 8, ' ');

@@ -6,8 +6,8 @@
 namespace triax::text {
 namespace {
 
-constexpr const char* format = "triax-tokens";
-constexpr int version = 1;
+constexpr const char* manifest_format = "triax-tokens";
+constexpr int manifest_version = 1;
 constexpr size_t most = 1 << 20;
 constexpr uint64_t longest_shard = uint64_t{1} << 40;  // tokens
 
@@ -49,16 +49,18 @@ std::string to_json(const ShardManifest& m) {
       "  \"tokens\": {},\n  \"vocabulary\": {},\n  \"tokenizer\": \"{}\",\n  \"asked\": {},\n"
       "  \"shard_size\": {},\n  \"next\": [{}, {}, {}],\n  \"inputs\": [\n    {}\n  ],\n"
       "  \"shards\": [\n    {}\n  ]\n}}\n",
-      format, version, m.complete, dtype_of(m.width), m.tokens(), m.vocabulary, m.tokenizer,
-      nn::quoted(m.asked), m.shard_size, m.next.input, m.next.byte, m.next.skip,
+      manifest_format, manifest_version, m.complete, dtype_of(m.width), m.tokens(), m.vocabulary,
+      m.tokenizer, nn::quoted(m.asked), m.shard_size, m.next.input, m.next.byte, m.next.skip,
       join(inputs, ",\n    "), join(shards, ",\n    "));
 }
 
 ShardManifest read_manifest(const std::string& directory) {
   std::string path = directory + "/" + ShardManifest::name;
   nn::JsonReader root(disk().read(path, uint64_t{64} << 20), "data: " + path, "the manifest", 4);
-  root.require(root.at("format").text() == format && root.at("version").number() == version,
-               fmt::format("is of another format; expected {}, version {}", format, version));
+  root.require(root.at("format").text() == manifest_format &&
+                   root.at("version").number() == manifest_version,
+               fmt::format("is of another format; expected {}, version {}", manifest_format,
+                           manifest_version));
   ShardManifest m;
   std::string dtype = root.at("dtype").text();
   root.require(dtype == "u16" || dtype == "u32", "has another dtype; expected u16 or u32");

@@ -70,7 +70,7 @@ std::string manifest_text(const std::string& path, const Files& files) {
 }
 
 /// Says why only one of checkpoint and model has a tensor, if both have its parameter.
-const char* reason(bool same_parameter) {
+const char* why(bool same_parameter) {
   return same_parameter ? ": the optimizer or the frozen parameters differ\n"
                           "  Resume with the same optimizer and --groups, or start a new run "
                           "directory with --init."
@@ -175,7 +175,7 @@ const StoredTensor& Checkpoint::at(const std::string& name, const std::string& k
   auto found = manifest_.tensors.find(logical_name(name, kind));
   check_input(found != manifest_.tensors.end(), Exit::data, "checkpoint {}: it has no tensor {}{}",
               path_, logical_name(name, kind),
-              reason(!kind.empty() && manifest_.tensors.contains(name)));
+              why(!kind.empty() && manifest_.tensors.contains(name)));
   check_input(found->second.full == part.full, Exit::data,
               "checkpoint {}: tensor {} is {}; expected {}", path_, found->first,
               found->second.full, part.full);
@@ -206,7 +206,7 @@ void Checkpoint::check_claimed(const std::vector<Piece>& pieces, Communicator& r
       check_input(names.contains(name), Exit::data,
                   "checkpoint {}: tensor {} {} has no place in this model{}", path_,
                   printable(name), stored.full,
-                  reason(names.contains(name.substr(0, name.find('@')))));
+                  why(names.contains(name.substr(0, name.find('@')))));
   });
 }
 

@@ -52,7 +52,7 @@ class Replicated : Immovable {
   std::vector<nn::Buffer> buffers_;
 };
 
-nn::Batch part_of(const nn::Batch& batch, int64_t begin, int64_t length, Device device) {
+nn::Batch samples_of_rank(const nn::Batch& batch, int64_t begin, int64_t length, Device device) {
   nn::Batch part = nn::mapped(
       batch, [&](const Tensor& x) { return x.narrow(0, begin, length).contiguous().to(device); });
   if (batch.first != nn::evaluation) part.first += begin;
@@ -76,7 +76,7 @@ Tensor scatter_gather(nn::Module& model, const std::vector<Device>& devices, con
   Tensors gathered;
   for (int64_t i = 0; i * each < samples; ++i) {
     Device device = devices[size_t(i)];
-    nn::Batch part = part_of(batch, i * each, std::min(each, samples - i * each), device);
+    nn::Batch part = samples_of_rank(batch, i * each, std::min(each, samples - i * each), device);
     Replicated copy(model, device);
     Tensor y = forward(part);
     copy.collect();

@@ -97,7 +97,7 @@ Tensor Mixture::routed(const Tensor& all, const Router::Chosen& chosen, const nn
     group = from_host(v, group.shape(), group.device());
   }
   bool drops = o_.router.capacity > 0 && batch.first != nn::evaluation;
-  Grouping g = grouped(group, n * parts + drops);
+  triax::Grouping g = grouped(group, n * parts + drops);
   std::vector<int64_t> counts(g.counts.begin(), g.counts.begin() + n * parts);
   int64_t sent = rows * k - (drops ? g.counts.back() : 0);
   Exchange exchange(ranks_, counts, parts);

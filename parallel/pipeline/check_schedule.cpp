@@ -110,10 +110,10 @@ struct End {
 };
 
 /// The sends and the receives on every channel, in the order of the lists.
-struct Traffic {
+struct Messages {
   std::map<std::pair<int, Handover::Kind>, std::vector<End>> sends, receives;
 
-  Traffic(const std::vector<Actions>& lists, const PipelineShape& shape) {
+  Messages(const std::vector<Actions>& lists, const PipelineShape& shape) {
     for (int stage = 0; stage < shape.stages; ++stage) {
       const Actions& list = lists[size_t(stage)];
       for (int i = 0; i < int(list.size()); ++i) {
@@ -130,7 +130,7 @@ struct Traffic {
 /// Checks that both ends of every channel agree on the order. The lists are complete. Handovers
 /// that stay on a stage are found by their names.
 void check_matched(const std::vector<Actions>& lists, const PipelineShape& shape) {
-  Traffic traffic(lists, shape);
+  Messages traffic(lists, shape);
   for (const auto& [channel, receives] : traffic.receives) {
     const std::vector<End>& sends = traffic.sends.at(channel);
     for (size_t i = 0; i < receives.size(); ++i) {

@@ -10,11 +10,11 @@ namespace triax::parallel {
 namespace {
 
 /// The place of a stage in a round of links: at none, or at one end of one.
-struct End {
+struct LinkEnd {
   int link = -1;
   int rank = 0;  // 0: the end that activations come from
 };
-using Round = std::vector<End>;  // by stage
+using Round = std::vector<LinkEnd>;  // by stage
 
 /// Returns the rounds. A split gives each stage to one link only, so links are made in rounds: on a
 /// ring the even ones, the odd ones, and with an odd number of stages the last alone.

@@ -25,7 +25,7 @@ void check_one_chunk(const char* who, const PipelineShape& s, const char* instea
 int group_count(const PipelineShape& s) { return std::max(1, s.micros / s.stages); }
 
 /// Returns every chunk and micro-batch once, in the order in which the groups pass a stage.
-Actions passes(const PipelineShape& s, Action::Kind kind) {
+Actions all_of(const PipelineShape& s, Action::Kind kind) {
   Actions list;
   auto groups = int64_t{group_count(s)};
   auto start = [&](int64_t group) { return int(group * s.micros / groups); };
@@ -38,7 +38,7 @@ Actions passes(const PipelineShape& s, Action::Kind kind) {
 
 /// Returns `ahead` forwards, then a forward and a backward in turn, then the other backwards.
 Actions alternate(const PipelineShape& s, int ahead) {
-  Actions forwards = passes(s, Action::forward), backwards = passes(s, Action::backward), list;
+  Actions forwards = all_of(s, Action::forward), backwards = all_of(s, Action::backward), list;
   auto next = forwards.begin() + std::min<ptrdiff_t>(ahead, std::ssize(forwards));
   list.assign(forwards.begin(), next);
   for (const Action& b : backwards) {
@@ -67,17 +67,17 @@ struct Named {
   Placement placement = Placement::ring;
   std::vector<Actions> (*all)(const PipelineShape&) = nullptr;  ///< instead of `make`
 };
-constexpr Named named[] = {{"gpipe", gpipe},
-                           {"1f1b", one_f_one_b},
-                           {"interleaved", interleaved, 2},
-                           {"zb-h1", zb_h1},
-                           {"zb-interleaved", zb_interleaved, 2},
-                           {"zb-2p", zb_2p},
-                           {"1f1b-v", nullptr, 2, Placement::v, one_f_one_b_v},
-                           {"v-min", nullptr, 2, Placement::v, v_min},
-                           {"v-half", nullptr, 2, Placement::v, v_half},
-                           {"zb-v", zb_v, 2, Placement::v},
-                           {"dualpipev", dualpipev, 2, Placement::v}};
+constexpr Named named_schedules[] = {{"gpipe", gpipe},
+                                     {"1f1b", one_f_one_b},
+                                     {"interleaved", interleaved, 2},
+                                     {"zb-h1", zb_h1},
+                                     {"zb-interleaved", zb_interleaved, 2},
+                                     {"zb-2p", zb_2p},
+                                     {"1f1b-v", nullptr, 2, Placement::v, one_f_one_b_v},
+                                     {"v-min", nullptr, 2, Placement::v, v_min},
+                                     {"v-half", nullptr, 2, Placement::v, v_half},
+                                     {"zb-v", zb_v, 2, Placement::v},
+                                     {"dualpipev", dualpipev, 2, Placement::v}};
 
 }  // namespace
 
@@ -174,7 +174,7 @@ Actions zb_2p(const PipelineShape& s, int stage) {
 
 Actions forward_only(const PipelineShape& s, int stage) {
   check_arguments("schedule forward-only", s, stage);
-  return passes(s, Action::forward);
+  return all_of(s, Action::forward);
 }
 
 std::vector<Actions> lists_of(const Schedule& schedule, const PipelineShape& s) {
@@ -189,12 +189,12 @@ std::vector<Actions> lists_of(const Schedule& schedule, const PipelineShape& s) 
 
 std::vector<std::string> schedule_names() {
   std::vector<std::string> list;
-  for (const Named& n : named) list.emplace_back(n.name);
+  for (const Named& n : named_schedules) list.emplace_back(n.name);
   return list;
 }
 
 Schedule schedule_named(const std::string& name) {
-  for (const Named& n : named) {
+  for (const Named& n : named_schedules) {
     if (n.name != name) continue;
     if (!n.all) return {n.make, n.placement, n.chunks};
     auto make = [n](const PipelineShape& s, int stage) {

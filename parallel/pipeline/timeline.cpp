@@ -19,15 +19,15 @@ constexpr const char* meanings[] = {"forward", "backward", "backward of the inpu
 constexpr double most_cells = 20'000;  // of a row: the shortest action may be next to nothing
 
 /// The rows of all stages from the first cell to the last, and the width of a cell.
-struct Grid {
+struct Drawing {
   size_t cell = 0;
   double unit = 0;       // time of a cell
   bool complete = true;  // whether every action has a cell
   std::vector<std::string> rows;
 };
 
-Grid draw(const Timeline& t) {
-  Grid g;
+Drawing draw(const Timeline& t) {
+  Drawing g;
   for (const TimedAction& a : t.simulation.actions) {
     if (copies(a.action.kind)) continue;
     g.cell = std::max(g.cell, label(a.action, t.shape.chunks).size() + 1);
@@ -94,7 +94,7 @@ std::string timeline_text(const Timeline& t, int columns) {
   std::string text =
       fmt::format("{}: {}{}, {} micro-batch{}\n", t.name, plural(t.shape.stages, "stage"), chunks,
                   t.shape.micros, t.shape.micros == 1 ? "" : "es");
-  Grid g = draw(t);
+  Drawing g = draw(t);
   constexpr size_t margin = 16;  // of `stage 63  live  `
   size_t fits = size_t(std::max(columns, 0));
   size_t wide = std::max<size_t>(1, (std::max(fits, margin) - margin) / g.cell) * g.cell;

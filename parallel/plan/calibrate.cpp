@@ -14,14 +14,14 @@
 namespace triax::parallel {
 namespace {
 
-using Work = Bench::Work;
+using BenchWork = Bench::Work;
 /// Makes work on a device; its tensors are there when it returns.
-using Maker = std::function<Work(Device)>;
+using Maker = std::function<BenchWork(Device)>;
 
 /// Makes work of `f`, forward and backward, on leaves of these shapes.
 Maker differentiated(std::vector<Shape> shapes, DType dtype,
                      std::function<Tensor(const Tensors&)> f) {
-  return [=](Device device) -> Work {
+  return [=](Device device) -> BenchWork {
     Tensors leaves;
     for (auto& shape : shapes) require_grad(leaves.emplace_back(full(shape, 0.5, dtype, device)));
     return [=] {
@@ -85,7 +85,7 @@ std::vector<Maker> stretches(DType dtype, int64_t more, int64_t less) {
 /// Makes AdamW's work on fp32 parameters, which moves 28 bytes each.
 constexpr int64_t updated_on_cpus = 1 << 22;
 Maker adamw(int64_t updated) {
-  return [=](Device device) -> Work {
+  return [=](Device device) -> BenchWork {
     auto flat = [&] { return full({updated}, 0.5, f32, device); };
     OptimizerSlot slot{.weight = flat(), .grad = flat(), .master = {}, .decayed = {{0, updated}}};
     Tensor m = flat(), v = flat();
@@ -97,7 +97,7 @@ Maker adamw(int64_t updated) {
 }
 
 KernelWork counted(const Maker& make, bool on_gpu) {
-  Work work = make(meta_device);
+  BenchWork work = make(meta_device);
   KernelWork before = meta_work();
   work();
   KernelWork all = meta_work() - before;

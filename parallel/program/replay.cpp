@@ -147,7 +147,7 @@ std::optional<CheckpointState> take_settings(ReplayOptions& what, TrainOptions& 
   return begin.state;
 }
 
-void say(const std::string& text) { fmt::print("{}", folded(text)); }
+void tell(const std::string& text) { fmt::print("{}", folded(text)); }
 
 /// The record of one rank.
 struct Recording {
@@ -351,12 +351,12 @@ void show(const Recording& r, const ReplayOptions& what) {
     if (s.step == what.step)
       fmt::print("loss {}, gradient norm {}{}\n", s.loss, s.grad_norm,
                  s.skipped ? ", skipped" : "");
-  if (r.value && what.out.empty()) say(describe(*r.value, r.part));
+  if (r.value && what.out.empty()) tell(describe(*r.value, r.part));
   if (r.value && !what.out.empty())
     nn::save_tensors(what.out, {*r.value}, {{"replay", r.table.of}, {"part", r.part}});
   if (what.tensor.empty() && what.out.empty()) fmt::print("{}", describe(r.table.rows));
   if (what.tensor.empty() && !what.out.empty()) save_table(what.out, r.table);
-  if (!what.out.empty()) say(fmt::format("written to {}\n", what.out));
+  if (!what.out.empty()) tell(fmt::format("written to {}\n", what.out));
 }
 
 /// Trains `task` on up to the step, on ranks that are threads, observes one of them, and prints its
@@ -376,7 +376,7 @@ Exit replay_and_compare(Task task, TrainOptions o, const ReplayOptions& what) {
   task.identity = identity_of(task);  // read once for all ranks
   o.out = o.metrics = "";
   Recording r = record(task, o, what, later);
-  say(fmt::format("replay: {}, from {}\n", r.table.of, what.checkpoint));
+  tell(fmt::format("replay: {}, from {}\n", r.table.of, what.checkpoint));
   show(r, what);
   Verdict v;
   std::span<const Digest> rows(r.table.rows);
@@ -387,9 +387,9 @@ Exit replay_and_compare(Task task, TrainOptions o, const ReplayOptions& what) {
                 what.compare, printable(table->of), r.table.of);
     v.add(table->rows, rows, "digests", what.compare);
   }
-  if (!v.different.empty()) say(fmt::format("DIFFERENT: {}\n", join(v.different, "; ")));
-  else if (!v.equal.empty()) say(fmt::format("EQUAL: {}\n", join(v.equal, "; ")));
-  else say("nothing to compare with: no metrics of these steps, no checkpoint of this one\n");
+  if (!v.different.empty()) tell(fmt::format("DIFFERENT: {}\n", join(v.different, "; ")));
+  else if (!v.equal.empty()) tell(fmt::format("EQUAL: {}\n", join(v.equal, "; ")));
+  else tell("nothing to compare with: no metrics of these steps, no checkpoint of this one\n");
   if (r.diverged) std::rethrow_exception(r.diverged);
   return v.different.empty() ? Exit::ok : Exit::differs;
 }

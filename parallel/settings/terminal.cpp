@@ -20,7 +20,7 @@ int columns_of(std::string_view text) {
 }
 
 // Returns the bytes of the first `columns` characters.
-size_t bytes_of(std::string_view text, int columns) {
+size_t bytes_within(std::string_view text, int columns) {
   size_t at = 0;
   while (at < text.size() && (columns > 0 || !begins_character(text[at])))
     columns -= begins_character(text[at++]);
@@ -58,7 +58,7 @@ std::string wrapped(std::string_view text, int columns, int indent) {
     if (used > 0 && used + 1 + columns_of(word) > room) break_line();
     else if (used > 0) lines += ' ', ++used;
     while (columns_of(word) > room) {
-      size_t cut = bytes_of(word, room);
+      size_t cut = bytes_within(word, room);
       lines += word.substr(0, cut);
       word.remove_prefix(cut);
       break_line();
@@ -78,7 +78,7 @@ std::string folded(std::string_view text, int columns) {
     text.remove_prefix(std::min(end + 1, text.size()));
     size_t indent = std::min(line.find_first_not_of(' '), line.size()) + 2;
     while (columns_of(line) > columns) {
-      size_t cut = line.rfind(' ', bytes_of(line, columns));
+      size_t cut = line.rfind(' ', bytes_within(line, columns));
       if (cut == line.npos || cut < indent) cut = line.find(' ', indent);
       if (cut == line.npos) break;
       lines += line.substr(0, line.find_last_not_of(' ', cut) + 1) + '\n';

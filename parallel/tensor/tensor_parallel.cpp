@@ -45,7 +45,7 @@ Tensor with_bias(Tensor y, const Tensor& bias, DType dtype) {
 
 // Joins rows. Outside, ranks have [samples][share] of all rows [samples][ranks][share]; collectives
 // see [ranks][samples][share].
-Tensor joined(const TensorParallel& tp, const Tensor& x) {
+Tensor joined_columns(const TensorParallel& tp, const Tensor& x) {
   Shape all = x.shape();
   all[0] *= tp.size();
   Tensor y = tp.comm().empty(all, x.dtype());
@@ -54,7 +54,7 @@ Tensor joined(const TensorParallel& tp, const Tensor& x) {
 }
 
 Tensor gathered(const TensorParallel& tp, const Tensor& x) {
-  Tensor y = joined(tp, x);
+  Tensor y = joined_columns(tp, x);
   int64_t samples = tp.samples_apart();
   if (samples == 1) return y;
   tp.rows(y.size(0));  // throws unless samples and ranks divide them
@@ -332,14 +332,14 @@ Packing TensorParallel::split() const {
     return clone(x.contiguous().view({x.numel()}).narrow(0, tp.rank() * n, n));
   };
   auto whole = [tp = *this](const Tensor& packed, const Shape& shape) {
-    return joined(tp, packed).view(shape);
+    return joined_columns(tp, packed).view(shape);
   };
   return {share, whole};
 }
 
 Tensor join_columns(const TensorParallel& tp, const Tensor& x) {
   if (tp.size() == 1) return x.detach();
-  Tensor all = joined(tp, x).view({tp.size(), x.size(0), x.size(1)});
+  Tensor all = joined_columns(tp, x).view({tp.size(), x.size(0), x.size(1)});
   return all.transpose(0, 1).contiguous().view({x.size(0), tp.size() * x.size(1)});
 }
 

@@ -14,7 +14,7 @@ namespace {
 constexpr int call_tag = 1, message_call_tag = 2, message_tag = 3, first_collective_tag = 16;
 constexpr size_t chunk_bytes = size_t{1} << 22;
 
-struct Part {
+struct Bytes {
   std::byte* data;
   size_t bytes;
 };
@@ -23,10 +23,10 @@ struct Part {
 class Requests {
  public:
   explicit Requests(PointToPoint& p2p) : p2p_(p2p) {}
-  void send(Part p, int to, int tag) {
+  void send(Bytes p, int to, int tag) {
     if (p.bytes) open_.push_back({p2p_.send(p.data, p.bytes, to, tag), to});
   }
-  void receive(Part p, int from, int tag) {
+  void receive(Bytes p, int from, int tag) {
     if (p.bytes) open_.push_back({p2p_.receive(p.data, p.bytes, from, tag), from});
   }
   bool finished() {
@@ -52,10 +52,10 @@ class Requests {
 
 /// An exchange. Each rank sends its call to the next one, so that both sides of a disagreement see
 /// it. Data of a call that differs has another tag and is never taken for this call's.
-class Exchange final : public QueuedOperation {
+class ExchangeOperation final : public QueuedOperation {
  public:
-  Exchange(std::shared_ptr<OperationQueue> queue, Transfer t, PointToPoint& p2p, int64_t number,
-           std::shared_ptr<Mover> mover)
+  ExchangeOperation(std::shared_ptr<OperationQueue> queue, Transfer t, PointToPoint& p2p,
+                    int64_t number, std::shared_ptr<Mover> mover)
       : QueuedOperation(queue, std::move(t)),
         mover_(std::move(mover)),
         group_(queue->group()),
@@ -135,7 +135,7 @@ class Exchange final : public QueuedOperation {
   bool to_slices() const { return call().kind == Call::reduce_scatter; }
 
   /// Returns the bytes of the input that rank r sums in this chunk.
-  Part slice(std::byte* x, int r) const {
+  Bytes slice(std::byte* x, int r) const {
     if (to_slices()) return {x + size_t(r) * mine_bytes_ + begin_, bytes_};
     size_t count = bytes_ / size_, n = size_t(n_);
     size_t first = count * size_t(r) / n, last = count * size_t(r + 1) / n;
@@ -153,7 +153,7 @@ class Exchange final : public QueuedOperation {
   }
 
   void collect() {
-    Part mine = slice(from(), me_);
+    Bytes mine = slice(from(), me_);
     std::vector<const std::byte*> parts;
     for (int r = 0; r < n_; ++r)
       parts.push_back(r == me_ ? mine.data : scratch_.data() + size_t(r) * mine.bytes);
@@ -172,7 +172,7 @@ class Exchange final : public QueuedOperation {
   void copy_out() {
     int root = call().peer;
     auto piece = [&](std::byte* x, int slice_of) {
-      return Part{x + size_t(slice_of) * mine_bytes_ + begin_, bytes_};
+      return Bytes{x + size_t(slice_of) * mine_bytes_ + begin_, bytes_};
     };
     bool in_slices = call().kind == Call::scatter, whole = call().kind == Call::broadcast;
     bool gathers = call().kind == Call::gather;
@@ -184,14 +184,14 @@ class Exchange final : public QueuedOperation {
       if (takes(me_) && brings(r)) data_.receive(piece(to(), in_slices || whole ? 0 : r), r, tag_);
     }
     if (whole || !from() || !to()) return;
-    Part x = piece(from(), in_slices ? me_ : 0), y = piece(to(), in_slices ? 0 : me_);
+    Bytes x = piece(from(), in_slices ? me_ : 0), y = piece(to(), in_slices ? 0 : me_);
     if (x.data != y.data) std::memcpy(y.data, x.data, x.bytes);
   }
 
   void swap_slices() {
     for (int r = 0; r < n_; ++r) {
       Slice out = call().slice(n_, me_, r), in = call().slice(n_, r, me_);
-      Part x{nullptr, out.within(begin_, bytes_)}, y{nullptr, in.within(begin_, bytes_)};
+      Bytes x{nullptr, out.within(begin_, bytes_)}, y{nullptr, in.within(begin_, bytes_)};
       if (x.bytes) x.data = from() + out.from + begin_;  // null where a rank has no rows
       if (y.bytes) y.data = to() + in.to + begin_;
       if (r != me_) {
@@ -222,7 +222,7 @@ class Message final : public QueuedOperation {
         group_(queue->group()),
         call_requests_(p2p),
         data_(p2p) {
-    Part packed{reinterpret_cast<std::byte*>(&call_of_sender_), sizeof call_of_sender_};
+    Bytes packed{reinterpret_cast<std::byte*>(&call_of_sender_), sizeof call_of_sender_};
     if (sends()) {
       call_of_sender_ = PackedCall::of(call());
       call_requests_.send(packed, call().peer, message_call_tag);
@@ -384,7 +384,8 @@ class AcrossHosts final : public Mover {
 std::shared_ptr<QueuedOperation> exchange(std::shared_ptr<OperationQueue> queue, Transfer t,
                                           PointToPoint& p2p, int64_t number,
                                           std::shared_ptr<Mover> mover) {
-  return std::make_shared<Exchange>(std::move(queue), std::move(t), p2p, number, std::move(mover));
+  return std::make_shared<ExchangeOperation>(std::move(queue), std::move(t), p2p, number,
+                                             std::move(mover));
 }
 
 std::shared_ptr<QueuedOperation> message(std::shared_ptr<OperationQueue> queue, Transfer t,

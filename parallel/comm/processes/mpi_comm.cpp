@@ -84,7 +84,7 @@ int64_t segment_bytes(int ranks) {
 }
 
 /// Splits `host`, and frees it, as if there were more hosts of so many ranks each.
-MPI_Comm part_of(MPI_Comm host, const char* ranks) {
+MPI_Comm split_host(MPI_Comm host, const char* ranks) {
   char* end = nullptr;
   long n = std::strtol(ranks, &end, 10);
   check_input(end != ranks && *end == 0 && n > 0, Exit::config,
@@ -261,7 +261,7 @@ std::unique_ptr<Communicator> mpi_world(MpiOptions options) {
   MPI_Comm_size(world, &size);
   check_mpi(MPI_Comm_split_type(world, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &r->host),
             "MPI_Comm_split_type");
-  if (const char* ranks = std::getenv("TRIAX_RANKS_PER_HOST")) r->host = part_of(r->host, ranks);
+  if (const char* ranks = std::getenv("TRIAX_RANKS_PER_HOST")) r->host = split_host(r->host, ranks);
   MPI_Comm_set_errhandler(r->host, MPI_ERRORS_RETURN);
   MPI_Comm_size(r->host, &on_host);
   std::vector<int> ranks_here(static_cast<size_t>(on_host));

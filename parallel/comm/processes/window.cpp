@@ -12,7 +12,7 @@
 namespace triax::parallel {
 namespace {
 
-constexpr auto read = std::memory_order_acquire;
+constexpr auto acquire = std::memory_order_acquire;
 constexpr auto publish = std::memory_order_release;
 
 constexpr size_t header_bytes = 64;
@@ -158,7 +158,7 @@ WindowGroup::~WindowGroup() {
 
 bool WindowGroup::all_reached(Counter counter, int64_t value) const {
   for (int r = 0; r < group_.size(); ++r)
-    if ((control_->progress(r)->*counter).load(read) < value) return false;
+    if ((control_->progress(r)->*counter).load(acquire) < value) return false;
   return true;
 }
 
@@ -210,7 +210,7 @@ class WindowOperation final : public QueuedOperation {
   std::vector<int> missing() const override {
     std::vector<int> ranks;
     for (int r = 0; r < g_.group_.size(); ++r)
-      if (c_.progress(r)->announced.load(read) <= number_) ranks.push_back(r);
+      if (c_.progress(r)->announced.load(acquire) <= number_) ranks.push_back(r);
     return ranks;
   }
 
@@ -260,7 +260,7 @@ class WindowOperation final : public QueuedOperation {
         take_pieces();
       }
     }
-    return done.load(read) == pieces_;
+    return done.load(acquire) == pieces_;
   }
 
   std::atomic<int64_t>& next(int owner) { return c_.progress(owner)->next[number_ % c_.slots]; }

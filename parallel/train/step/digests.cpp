@@ -13,7 +13,7 @@
 namespace triax::parallel {
 namespace {
 
-constexpr std::string_view title = "triax replay: ";
+constexpr std::string_view first_words = "triax replay: ";
 constexpr uint64_t largest_table = uint64_t{1} << 28;
 
 /// Reads a line of to_lines. Returns true if it is one.
@@ -82,14 +82,14 @@ Digests from_lines(const std::string& text, const std::string& where, int64_t fi
 }
 
 void save_table(const std::string& path, const DigestTable& table) {
-  disk().replace(path, fmt::format("{}{}\n", title, table.of) + to_lines(table.rows));
+  disk().replace(path, fmt::format("{}{}\n", first_words, table.of) + to_lines(table.rows));
 }
 
 DigestTable load_table(const std::string& path) {
   std::string text = disk().read(path, largest_table), where = "replay: " + path;
   size_t end = text.find('\n');
-  expect_table(text.starts_with(title) && end != text.npos, where, 1);
-  DigestTable table{text.substr(title.size(), end - title.size()),
+  expect_table(text.starts_with(first_words) && end != text.npos, where, 1);
+  DigestTable table{text.substr(first_words.size(), end - first_words.size()),
                     from_lines(text.substr(end + 1), where, 2)};
   expect_table(!table.rows.empty(), where, 1);
   return table;

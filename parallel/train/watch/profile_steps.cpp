@@ -26,7 +26,7 @@ struct TimeSpent {
   }
 };
 
-std::string title(const MeshShape& shape, int rank) {
+std::string heading(const MeshShape& shape, int rank) {
   return fmt::format("rank {} ({})", rank, place_of(shape, rank));
 }
 
@@ -38,7 +38,7 @@ std::string table(const MeshShape& shape, const std::vector<double>& seconds) {
   for (int r = 0; r < std::min(most, shape.size()); ++r) {
     const double* of = &seconds[size_t(3 * r)];
     text +=
-        fmt::format("{:<28} {:>8.3f} {:>14.3f} {:>8.3f}\n", title(shape, r), of[0], of[1], of[2]);
+        fmt::format("{:<28} {:>8.3f} {:>14.3f} {:>8.3f}\n", heading(shape, r), of[0], of[1], of[2]);
   }
   if (shape.size() > most) text += fmt::format("and {} more ranks\n", shape.size() - most);
   return text;
@@ -94,7 +94,7 @@ class ProfiledSteps {
     int64_t zero = earliest(ranks, begin + offset);  // Perfetto drops events before time 0
     auto events =
         gather_text(ranks, trace_events(profile_, {.rank = ranks.rank(),
-                                                   .name = title(mesh.shape(), ranks.rank()),
+                                                   .name = heading(mesh.shape(), ranks.rank()),
                                                    .zero = zero - offset}));
     TimeSpent mine(profile_.spent());
     Tensor all = zeros({ranks.size(), 3}, f64, cpu);
