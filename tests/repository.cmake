@@ -113,6 +113,13 @@ if(TRIAX_INSTALL)
     COMMAND ${CMAKE_COMMAND} --fresh -S ${consumer} -B ${PROJECT_BINARY_DIR}/package/subproject
       -G ${CMAKE_GENERATOR} ${options} -DTRIAX_SOURCE=${PROJECT_SOURCE_DIR} -L)
   set_tests_properties(package.install PROPERTIES FIXTURES_SETUP package)
+  # The preset for installing has programs, and neither tests nor benchmarks.
+  set(preset ${PROJECT_BINARY_DIR}/package/preset)
+  add_test(NAME package.preset COMMAND sh -c
+    "cmake --preset install -B ${preset} -DTRIAX_CUDA=OFF >/dev/null && cmake --build ${preset} --target help"
+    WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
+  set_tests_properties(package.preset PROPERTIES PASS_REGULAR_EXPRESSION "minigpt: phony"
+    FAIL_REGULAR_EXPRESSION "test_core|bench_kernels|figures")
   add_test(NAME package.launcher COMMAND ${prefix}/bin/launch.sh --help)
   add_test(NAME package.elastic_launcher COMMAND sh -c
     "${prefix}/bin/launch.sh -n 2:1 --restarts 1 --elastic -- true --out run 2>&1 | grep MIN:MAX")
