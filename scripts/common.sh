@@ -97,6 +97,14 @@ configure() {
     { cat "$log" >&2; die "cmake could not configure $directory"; }
 }
 
+# configure_first: build/release, if it is new for this machine alone, which takes half of the time;
+# scripts/test.sh builds the rest.
+configure_first() {
+  local levels=()
+  [ -e build/release/CMakeCache.txt ] || levels=(-DTRIAX_CPU_LEVELS=native)
+  configure release "${levels[@]}"
+}
+
 # compile PRESET [OPTIONS OF cmake --build]
 compile() {
   local preset=$1

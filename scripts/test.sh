@@ -4,16 +4,16 @@
 #   scripts/test.sh [CTEST OPTIONS]
 #   scripts/test.sh --quick NAME [CTEST OPTIONS]
 #
+#   scripts/test.sh -L quick             first: what finds most mistakes, in minutes (README.md)
 #   scripts/test.sh                      everything: 30 to 55 minutes on two cores
-#   scripts/test.sh -L quick             what finds most mistakes, without CUDA: 9 minutes on two cores
 #   scripts/test.sh -R autograd          everything is built; tests whose name matches are run
 #   scripts/test.sh -V -R corpus         with their output
 #   scripts/test.sh --quick Functors     only what tests of this name need is built, without CUDA
 #
 # NAME is a regular expression for names as ctest prints them, `autograd.Ops.Matmul` for one. What is
-# missing is installed first (scripts/setup.sh). The build is in build/release; with --quick and
-# -L quick in build/quick. CUDA's kernels are compiled where a GPU answers, or with TRIAX_CUDA=ON in the
-# environment.
+# missing is installed first (scripts/setup.sh). The build is in build/release; with --quick in
+# build/quick, where every file is compiled alone. CUDA's kernels are compiled where a GPU answers, or
+# with TRIAX_CUDA=ON in the environment.
 
 set -euo pipefail
 # shellcheck source=scripts/common.sh
@@ -37,13 +37,14 @@ done
 
 scripts/setup.sh
 if [ $labelled = yes ] && [ -z "$quick" ]; then
-  configure quick
-  compile quick --target quick_tests
-  run_tests quick "${options[@]}"
-  say "quick: $(span $SECONDS)"
+  configure_first
+  compile release --target quick_tests
+  run_tests release "${options[@]}"
+  say "quick: $(span $SECONDS); all tests, with scripts/test.sh: 30 to 55 minutes on two cores"
   exit
 fi
 if [ -z "$quick" ]; then
+  [ ${#options[@]} -gt 0 ] || say "test: 30 to 55 minutes on two cores; first, in minutes: scripts/test.sh -L quick"
   configure release -DTRIAX_CPU_LEVELS=all
   compile release
   run_tests release "${options[@]}"

@@ -31,9 +31,8 @@ for arg in "$@"; do
 done
 
 scripts/setup.sh
-native=() # the first build is for this machine alone, in half of the time; scripts/test.sh builds the rest
-[ -e build/release/CMakeCache.txt ] || native=(-DTRIAX_CPU_LEVELS=native)
-configure release "${native[@]}"
+configure_first
+[ -e build/release/bin/minigpt ] || say "build: for this machine alone, about three minutes on two idle cores"
 compile release --target minigpt
 minigpt=$root/build/release/bin/minigpt
 
