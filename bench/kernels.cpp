@@ -1,11 +1,11 @@
 #include <benchmark/benchmark.h>
-#include <omp.h>
 
 #include <cstring>
 #include <vector>
 
 #include "bench/shapes.h"
 #include "core/shared/attention.h"
+#include "core/shared/team.h"
 
 // What the CPU kernels reach: products and attention in GFLOP/s; memory-bound kernels in GB/s,
 // beside memcpy. OMP_NUM_THREADS sets the threads. Machines are noisy:
@@ -105,11 +105,12 @@ constexpr int64_t tokens = 4096, width = 1536;
 
 void copy_of_memory(benchmark::State& state) {
   Tensor x = values({tokens, width}), y = empty_like(x);
-  size_t part = x.bytes() / size_t(omp_get_max_threads());
+  size_t part = x.bytes() / size_t(team_threads());
   for (auto _ : state)
-#pragma omp parallel
-    std::memcpy(static_cast<char*>(y.data()) + part * size_t(omp_get_thread_num()),
-                static_cast<char*>(x.data()) + part * size_t(omp_get_thread_num()), part);
+    in_team(team_threads(), [&](int share) {
+      std::memcpy(static_cast<char*>(y.data()) + part * size_t(share),
+                  static_cast<char*>(x.data()) + part * size_t(share), part);
+    });
   count_bytes(state, 2.0 * double(x.bytes()));
 }
 BENCHMARK(copy_of_memory)->UseRealTime();
@@ -194,6 +195,6 @@ int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 64;
   benchmark::AddCustomContext("backend", triax::backend(triax::cpu).name());
-  benchmark::AddCustomContext("threads", std::to_string(omp_get_max_threads()));
+  benchmark::AddCustomContext("threads", std::to_string(triax::team_threads()));
   benchmark::RunSpecifiedBenchmarks();
 }

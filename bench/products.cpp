@@ -1,6 +1,5 @@
 #include <dlfcn.h>
 #include <fmt/core.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <chrono>
@@ -9,6 +8,7 @@
 #include <string>
 
 #include "bench/shapes.h"
+#include "core/shared/team.h"
 
 // fp32 matrix products of triax beside those of another BLAS, alternating in one process:
 //   OMP_NUM_THREADS=2 bench_products LIBRARY [ROUNDS]
@@ -82,7 +82,7 @@ bool compare_block(Sgemm sgemm, const char* model, const std::vector<ProductShap
                    int rounds) {
   double logs = 0;
   for (const ProductShape& s : shapes) logs += std::log(compare(sgemm, s, rounds));
-  fmt::print("{}: {} threads, geometric mean of the ratios {:.3f}\n", model, omp_get_max_threads(),
+  fmt::print("{}: {} threads, geometric mean of the ratios {:.3f}\n", model, team_threads(),
              std::exp(logs / double(shapes.size())));
   return std::isfinite(logs);
 }

@@ -4,6 +4,7 @@
 
 #include "core/check.h"
 #include "core/random.h"
+#include "core/shared/team.h"
 
 namespace triax::nn {
 
@@ -62,12 +63,14 @@ void Parameter::fill_slice(const Tensor& to) const {
   float* values = some.data<float>();
   for (int64_t first = 0; first < flat.numel(); first += some.numel()) {
     int64_t n = std::min(some.numel(), flat.numel() - first);
-#pragma omp parallel for schedule(static)
-    for (int64_t i = 0; i < n; ++i) {
-      int64_t at = first + i;
-      int64_t in_full = before + at / run * whole * inner + shard.begin * inner + at % run;
-      values[i] = float(init.mean + init.std * random::normal(key, uint64_t(in_full)));
-    }
+    int64_t shares = threads_here();
+    in_team(shares, [&](int64_t share) {
+      for (int64_t i = n * share / shares; i < n * (share + 1) / shares; ++i) {
+        int64_t at = first + i;
+        int64_t in_full = before + at / run * whole * inner + shard.begin * inner + at % run;
+        values[i] = float(init.mean + init.std * random::normal(key, uint64_t(in_full)));
+      }
+    });
     copy_(flat.narrow(0, first, n), some.narrow(0, 0, n));
   }
 }

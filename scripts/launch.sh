@@ -5,7 +5,7 @@
 #
 #   -n N              ranks; with --elastic the most, or MIN:MAX
 #   --hosts FILE      hosts, one a line: `NAME slots=RANKS`; default: this one, or what Slurm gave
-#   --threads N       OpenMP threads of each rank; default: OMP_NUM_THREADS, or its share of the cores
+#   --threads N       threads of each rank; default: OMP_NUM_THREADS, or its share of the cores
 #   --bind core|none  whether each rank stays on cores of its own; default: none
 #   -x NAME[=VALUE]   export this variable to every host as well; may be repeated
 #   --restarts N      start again, at most N times, from the newest checkpoint in the program's
@@ -200,10 +200,7 @@ choose_options() {
   fi
   [ -z "$slots" ] || ((ranks <= slots)) || { options+=(--oversubscribe) && crowded=yes; }
   [ -z "$threads" ] || export OMP_NUM_THREADS=$threads
-  if [ $crowded = yes ]; then
-    options+=(--mca mpi_yield_when_idle 1)
-    export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
-  fi
+  [ $crowded = no ] || options+=(--mca mpi_yield_when_idle 1)
   options+=(--bind-to "$bind")
   [ "$bind" = none ] || ((${share%%,*} <= 1)) || options+=(--map-by "slot:PE=${share%%,*}")
 

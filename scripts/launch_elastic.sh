@@ -81,7 +81,6 @@ take() {
   ((ranks >= least)) || return 1
   threads=$own_threads
   [ -n "$threads" ] || unset OMP_NUM_THREADS # of the start before
-  [ -n "$own_policy" ] || unset OMP_WAIT_POLICY
   choose_options
   options+=(--mca odls_base_sigkill_timeout 0) # once one is lost, no other rank has anything to save
 }
@@ -134,5 +133,5 @@ begin_elastic() {
 [ "$restarts" != 0 ] || report "$usage_error" "--elastic without --restarts" \
   "It says how a job starts again; --restarts N says how often."
 own_names="localhost 127.0.0.1 $(uname -n) $(uname -n | cut -d . -f 1) $(hostname -I 2>/dev/null || true)"
-own_threads=${threads:-${OMP_NUM_THREADS:-}} own_policy=${OMP_WAIT_POLICY:-}
+own_threads=${threads:-${OMP_NUM_THREADS:-}}
 most=$ranks gone=0 batch=() hosts_file=$hosts answered=''

@@ -4,9 +4,8 @@
 #   scripts/sanitize.sh [asan] [tsan] [-- CTEST OPTIONS]
 #
 #   asan   address, undefined behaviour, leaks
-#   tsan   data races between ranks that are threads; one OpenMP thread each, because GCC's OpenMP
-#          library is invisible to it, and without the tests that need more or start processes over
-#          MPI
+#   tsan   data races between threads: ranks, and those that share a kernel's work; without the tests
+#          that start processes over MPI
 #
 # Both go without the three tests that hold steps against simulated times, which sanitizers stretch.
 #

@@ -1,7 +1,5 @@
 #include "parallel/comm/process.h"
 
-#include <omp.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +13,7 @@
 #include <thread>
 
 #include "core/check.h"
+#include "core/shared/team.h"
 #include "parallel/comm/cpu_quota.h"
 
 namespace triax::parallel {
@@ -99,23 +98,17 @@ void check_not_launched(const std::string& why) {
               why, a.size, a.variable);
 }
 
-int usable_cores() {
-  cpu_set_t mask;
-  if (sched_getaffinity(0, sizeof mask, &mask) == 0) return std::max(1, CPU_COUNT(&mask));
-  return std::max(1, int(std::thread::hardware_concurrency()));
-}
-
 double core_share(int sharing, int local) {
   return std::min(double(usable_cores()) / sharing, cpu_quota() / local);
 }
 
 int set_rank_threads(double core_share) {
-  if (!std::getenv("OMP_NUM_THREADS")) omp_set_num_threads(std::max(1, int(core_share)));
-  return omp_get_max_threads();
+  if (!std::getenv("OMP_NUM_THREADS")) set_threads(std::max(1, int(core_share)));
+  return team_threads();
 }
 
 void check_threads() {
-  int threads = omp_get_max_threads(), cores = usable_cores(), most = std::max(256, 8 * cores);
+  int threads = team_threads(), cores = usable_cores(), most = std::max(256, 8 * cores);
   check_input(threads <= most, Exit::config,
               "OMP_NUM_THREADS: {} threads for each rank on {} cores; expected 1 to {}", threads,
               cores, most);

@@ -28,14 +28,11 @@ void check_not_launched(const std::string& why);
 /// start takes about half a second, is left alone. `srun --mpi=none` is no such launcher.
 bool launched();
 
-/// Returns the cores this process may run on (its affinity mask, which launchers narrow).
-int usable_cores();
-
 /// Returns the cores for each rank, perhaps less than one: those of the affinity mask, shared by
 /// `sharing` ranks, or those that the CPU quota leaves each of the `local` ranks of this host.
 double core_share(int sharing, int local);
 
-/// Gives the calling thread, a rank, as many OpenMP threads as it has whole cores, and at least
+/// Gives the calling thread, a rank, as many threads as it has whole cores, and at least
 /// one, unless OMP_NUM_THREADS is set. Returns the number.
 int set_rank_threads(double core_share);
 /// Throws Error 78 if OMP_NUM_THREADS asks for more than 256 threads and 8 for each core: so many

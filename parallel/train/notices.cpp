@@ -1,6 +1,3 @@
-#include <cstdlib>
-#include <string_view>
-
 #include "core/check.h"
 #include "parallel/train/options/options.h"
 #include "parallel/train/trainer.h"
@@ -23,13 +20,11 @@ std::string steps_at_zero(const TrainOptions& o, int64_t begun) {
 std::string crowding(const World& world) {
   int threads = world.threads(), ranks = world.local_size();
   if (threads <= world.core_share()) return "";
-  const char* policy = std::getenv("OMP_WAIT_POLICY");
-  bool spins = threads > 1 && !(policy && std::string_view(policy) == "passive");
   return fmt::format(
       "{} rank{} of this host x {} thread{} on {:.3g} core{}: they wait for each other{}\n", ranks,
       ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s", world.core_share() * ranks,
       world.core_share() * ranks == 1 ? "" : "s",
-      spins ? "; set OMP_WAIT_POLICY=passive, or a smaller OMP_NUM_THREADS" : "");
+      threads > 1 ? "; set a smaller OMP_NUM_THREADS" : "");
 }
 
 /// Returns settings that change nothing in this run, and a batch larger than the data, a line each.

@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", OMP_WAIT_POLICY="passive", COLUMNS="110")
+ENVIRONMENT = dict(os.environ, OMP_NUM_THREADS="1", COLUMNS="110")
 
 
 def search(said):

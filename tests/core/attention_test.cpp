@@ -1,13 +1,13 @@
 #include "core/shared/attention.h"
 
 #include <gtest/gtest.h>
-#include <omp.h>
 #include <sys/resource.h>
 
 #include <cmath>
 
 #include "core/cpu/levels.h"
 #include "core/random.h"
+#include "core/shared/team.h"
 
 namespace triax {
 namespace {
@@ -228,22 +228,22 @@ TEST_P(AttentionTest, LowPrecisionBackwardFollowsF64) {
 }
 
 TEST_P(AttentionTest, ThreadsDoNotChangeABit) {
-  int before = omp_get_max_threads();
+  int before = team_threads();
   for (DType dtype : {f32, bf16})
     for (Case c : {Case{1, 150, 1, 16}, Case{3, 40, 3, 8, 0.5f}, Case{1, 90, 1, 16, 0, 3, 120},
                    Case{1, 1, 5, 64, 0, 3, 900}}) {
       Qkv in = tensors(c, Values(c), dtype);
       Tensor dy = gradient(c, dtype);
-      omp_set_num_threads(1);
+      set_threads(1);
       Results one = run(c, in, dy);
       for (int threads : {2, 3, 7}) {
-        omp_set_num_threads(threads);
+        set_threads(threads);
         Results r = run(c, in, dy);
         EXPECT_EQ(doubles(one.y), doubles(r.y));
         EXPECT_EQ(doubles(one.lse), doubles(r.lse));
         expect_near(Values(one.d), r.d, 0);
       }
-      omp_set_num_threads(before);
+      set_threads(before);
     }
 }
 

@@ -1,6 +1,5 @@
 #pragma once
 #include <gtest/gtest.h>
-#include <omp.h>
 
 #include <cmath>
 #include <cstring>
@@ -11,6 +10,7 @@
 #include "core/backend.h"
 #include "core/cpu/levels.h"
 #include "core/random.h"
+#include "core/shared/team.h"
 
 namespace triax {
 inline void PrintTo(DType t, std::ostream* out) { *out << name(t); }
@@ -56,16 +56,16 @@ inline bool same_bits(const Tensor& a, const Tensor& b) {
 /// f() makes new tensors and returns one or several in a Tensors; run on 1, 2 and 3 threads the
 /// bits must be the same.
 template <class F> Tensors on_any_threads(F f) {
-  int before = omp_get_max_threads();
-  omp_set_num_threads(1);
+  int before = team_threads();
+  set_threads(1);
   Tensors first = f();
   for (int threads : {2, 3}) {
-    omp_set_num_threads(threads);
+    set_threads(threads);
     Tensors again = f();
     for (size_t i = 0; i < first.size(); ++i)
       EXPECT_TRUE(same_bits(first[i], again[i])) << threads << " threads, output " << i;
   }
-  omp_set_num_threads(before);
+  set_threads(before);
   return first;
 }
 

@@ -1,7 +1,6 @@
-#include <omp.h>
-
 #include <tuple>
 
+#include "core/shared/team.h"
 #include "tests/core/matmul.h"
 
 namespace triax {
@@ -12,7 +11,7 @@ using namespace test::products;
 /// Products of shapes that are cut among threads in several ways, by however many there are.
 class MatmulThreads : public MatmulTest {
  protected:
-  ~MatmulThreads() override { omp_set_num_threads(before_); }
+  ~MatmulThreads() override { set_threads(before_); }
 
   /// The product of a shape in `shapes_`, of the same operands each time.
   std::vector<double> product(DType dtype, const Shape& s) {
@@ -26,13 +25,13 @@ class MatmulThreads : public MatmulTest {
       {61, 130, 900}, {300, 33, 40}, {5, 700, 70}, {1, 1, 999}, {32, 32, 4096}};
 
  private:
-  int before_ = omp_get_max_threads();
+  int before_ = team_threads();
 };
 
 // Past the blocks of rows, columns and depth that tiles are multiplied in; operands that are read
 // where they lie, and others; rows of memory along the depth and across it.
 TEST_P(MatmulThreads, OneForLargeSizesOfBf16) {
-  omp_set_num_threads(1);
+  set_threads(1);
   for (auto [s, la, lb] : {std::tuple{Shape{64, 1088, 384}, plain, transposed},
                            {Shape{400, 704, 416}, transposed, transposed},
                            {Shape{1450, 45, 100}, transposed, plain},
@@ -71,7 +70,7 @@ TEST_P(MatmulThreads, SumRowsBesideProducts) {
         for (double& sum : expected) sum += write == Write::add;
         for (double& sum : products) sum += 2 * (write == Write::add);
         for (int threads : {1, 2, 3}) {
-          omp_set_num_threads(threads);
+          set_threads(threads);
           Tensor db = full({m}, 1, f32, cpu), dw = full({m, n}, 2, f32, cpu);
           if (!in_rows) dw = full({n, m}, 2, f32, cpu).transpose(0, 1);
           backend_.matmul({.a = a, .b = x, .c = dw, .write = write, .row_sums = db});
@@ -99,10 +98,10 @@ TEST_P(MatmulThreads, ReadNoFurtherThanTheDepth) {
 TEST_P(MatmulThreads, DoNotChangeABit) {
   for (DType dtype : floats)
     for (const Shape& s : shapes_) {
-      omp_set_num_threads(1);
+      set_threads(1);
       std::vector<double> one = product(dtype, s);
       for (int threads : {2, 3, 5}) {
-        omp_set_num_threads(threads);
+        set_threads(threads);
         EXPECT_EQ(one, product(dtype, s)) << threads << " threads, " << name(dtype) << str(s);
       }
     }
@@ -112,29 +111,24 @@ TEST_P(MatmulThreads, AsManyRepeatEveryBit) {
   for (DType dtype : floats)
     for (const Shape& s : shapes_)
       for (int threads : {1, 2, 3, 5}) {
-        omp_set_num_threads(threads);
+        set_threads(threads);
         EXPECT_EQ(product(dtype, s), product(dtype, s)) << threads << " threads, " << name(dtype);
       }
 }
 
-// Asked for but not had: in a parallel region there is one, and a system may give fewer
-// (OMP_DYNAMIC here; OMP_THREAD_LIMIT where tests/CMakeLists.txt runs these again).
+// In a share of other work there is one thread.
 TEST_P(MatmulThreads, MayBeFewerThanAskedFor) {
   const Shape s{61, 130, 900};
   for (DType dtype : floats) {
     Tensor a = values({s[0], s[2]}, dtype, 1), b = laid_out({s[2], s[1]}, transposed, dtype, 2);
     std::vector<double> expected = naive(a, b);
-    Tensor inside = full({s[0], s[1]}, NAN, accumulator(dtype), cpu), outside = clone(inside);
-    omp_set_num_threads(7);
-    omp_set_dynamic(1);
-    backend_.matmul({.a = a, .b = b, .c = outside});
-    omp_set_dynamic(0);
-    ASSERT_NO_FATAL_FAILURE(expect_near(expected, outside, s[2]));
-#pragma omp parallel num_threads(2)
-#pragma omp single
-    backend_.matmul({.a = a, .b = b, .c = inside});
+    Tensor inside = full({s[0], s[1]}, NAN, accumulator(dtype), cpu);
+    set_threads(7);
+    in_team(2, [&](int share) {
+      if (share == 1) backend_.matmul({.a = a, .b = b, .c = inside});
+    });
     ASSERT_NO_FATAL_FAILURE(expect_near(expected, inside, s[2]));
-    EXPECT_EQ(omp_get_max_threads(), 7);
+    EXPECT_EQ(team_threads(), 7);
   }
 }
 

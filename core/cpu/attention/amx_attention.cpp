@@ -1,9 +1,8 @@
 #include "core/cpu/attention/amx_attention.h"
 
-#include <omp.h>
-
 #include "core/cpu/amx.h"
 #include "core/cpu/scratch.h"
+#include "core/shared/team.h"
 
 namespace triax::host::TRIAX_LEVEL {
 namespace {
@@ -111,26 +110,22 @@ void attend(const Head16& h, int64_t first, char* m, BFloat16* y, float* lse) {
 
 void Amx::attention(const Attention& a, const Tensor& y, const Tensor& lse) {
   if (a.in.q.dtype() != bf16 || a.time == 1) return Cpu::attention(a, y, lse);
-  int64_t threads = omp_get_max_threads(), keys = a.band.keys, dim = a.head_dim();
+  int64_t threads = threads_here(), keys = a.band.keys, dim = a.head_dim();
   Tasks tasks(a, side, threads);
   Room room(keys, dim);
   Scratch<char> scratch(room.end * threads);
   char* memory = scratch.data();
   auto* out = values<BFloat16>(y);
   auto* logs = values<float>(lse);
-#pragma omp parallel num_threads(int(threads))
-  {
+  in_turns(tasks.count, threads, [&](int64_t task, int64_t share) {
     Tiles tiles;
-    char* mine = memory + room.end * omp_get_thread_num();
-#pragma omp for schedule(dynamic)
-    for (int64_t task = 0; task < tasks.count; ++task) {
-      Head16 h(a, task / tasks.parts * a.group());
-      pack_strips<Part::right>(h.k.by_row(), keys, dim, at<BFloat16>(mine, room.keys));
-      pack_strips<Part::right>(h.v.by_dim(), dim, keys, at<BFloat16>(mine, room.values));
-      for (int64_t i = task % tasks.parts; i < tasks.of_group; i += tasks.parts)
-        attend(h.further(i / tasks.blocks), i % tasks.blocks * side, mine, out, logs);
-    }
-  }
+    char* mine = memory + room.end * share;
+    Head16 h(a, task / tasks.parts * a.group());
+    pack_strips<Part::right>(h.k.by_row(), keys, dim, at<BFloat16>(mine, room.keys));
+    pack_strips<Part::right>(h.v.by_dim(), dim, keys, at<BFloat16>(mine, room.values));
+    for (int64_t i = task % tasks.parts; i < tasks.of_group; i += tasks.parts)
+      attend(h.further(i / tasks.blocks), i % tasks.blocks * side, mine, out, logs);
+  });
 }
 
 }  // namespace triax::host::TRIAX_LEVEL

@@ -1,8 +1,7 @@
-#include <omp.h>
-
 #include "core/cpu/amx.h"
 #include "core/cpu/attention/amx_attention.h"
 #include "core/cpu/scratch.h"
+#include "core/shared/team.h"
 
 // The algorithm of attention_backward.cpp; sums of dK and dV are kept transposed, [dim][key], so
 // that weights and their gradients are right operands, which pairs of rows make as they are
@@ -193,18 +192,15 @@ void Amx::attention_backward(const Attention& a, const Tensor& y, const Tensor& 
                              const Tensor& dy, const Qkv& d) {
   if (a.in.q.dtype() != bf16) return Cpu::attention_backward(a, y, lse, dy, d);
   int64_t tasks = a.sequences() * a.kv_heads();
-  int64_t threads = fn::min<int64_t>(omp_get_max_threads(), tasks + 1);
+  int64_t threads = fn::min<int64_t>(threads_here(), tasks + 1);
   Room room(a.band.keys, a.head_dim());
   Scratch<char> scratch(room.end * threads);
   char* memory = scratch.data();
   Gradients g{values<BFloat16>(y), values<BFloat16>(dy), values<float>(lse), d};
-#pragma omp parallel num_threads(int(threads))
-  {
+  in_turns(tasks, threads, [&](int64_t task, int64_t share) {
     Tiles tiles;
-#pragma omp for schedule(dynamic)
-    for (int64_t task = 0; task < tasks; ++task)
-      differentiate_group(a, g, task, memory + room.end * omp_get_thread_num());
-  }
+    differentiate_group(a, g, task, memory + room.end * share);
+  });
 }
 
 }  // namespace triax::host::TRIAX_LEVEL

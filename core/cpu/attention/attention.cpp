@@ -1,7 +1,5 @@
 #include "core/cpu/attention/attention.h"
 
-#include <omp.h>
-
 #include "core/cpu/parallel.h"
 #include "core/cpu/products/row_product.h"
 #include "core/cpu/rows/row.h"
@@ -105,22 +103,21 @@ void Cpu::attention(const Attention& a, const Tensor& y, const Tensor& lse) {
     if (a.time == 1) return attend_alone<T>(a, y, lse);
     using A = Accumulator<T>;
     constexpr int n = Tile<A>::cols, rows = Tile<A>::rows;
-    int64_t threads = omp_get_max_threads(), keys = a.band.keys, dim = a.head_dim();
+    int64_t threads = threads_here(), keys = a.band.keys, dim = a.head_dim();
     Tasks tasks(a, n, threads);
     Room<A> room(keys, dim);
     Scratch<A> scratch(room.end * threads);
     A* memory = scratch.data();
     T* out = values<T>(y);
     A* logs = values<A>(lse);
-#pragma omp parallel for schedule(dynamic) num_threads(int(threads))
-    for (int64_t task = 0; task < tasks.count; ++task) {
-      A* mine = memory + room.end * omp_get_thread_num();
+    in_turns(tasks.count, threads, [&](int64_t task, int64_t share) {
+      A* mine = memory + room.end * share;
       Head<T> h(a, task / tasks.parts * a.group());
       pack<A, rows>(h.k.by_row(), keys, dim, mine + room.keys);
       pack<A, rows>(h.v.by_dim(), dim, keys, mine + room.values);
       for (int64_t i = task % tasks.parts; i < tasks.of_group; i += tasks.parts)
         attend(h.further(i / tasks.blocks), i % tasks.blocks * n, mine, out, logs);
-    }
+    });
   });
 }
 

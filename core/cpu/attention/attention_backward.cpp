@@ -1,8 +1,7 @@
-#include <omp.h>
-
 #include "core/cpu/attention/attention.h"
 #include "core/cpu/rows/row.h"
 #include "core/cpu/scratch.h"
+#include "core/shared/team.h"
 
 // Weights are made again from the saved logarithms (Dao et al., "FlashAttention", 2022, algorithm
 // 4), a block of queries at a time: with D = rowsum(dy * y),
@@ -142,14 +141,14 @@ void Cpu::attention_backward(const Attention& a, const Tensor& y, const Tensor& 
   visit_float(a.in.q.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     int64_t tasks = a.sequences() * a.kv_heads();
-    int64_t threads = fn::min<int64_t>(omp_get_max_threads(), tasks + 1);
+    int64_t threads = fn::min<int64_t>(threads_here(), tasks + 1);
     Room<A> room(a.band.keys, a.head_dim());
     Scratch<A> scratch(room.end * threads);
     A* memory = scratch.data();
     Gradients<T> g{values<T>(y), values<T>(dy), values<A>(lse), d};
-#pragma omp parallel for schedule(dynamic) num_threads(int(threads))
-    for (int64_t task = 0; task < tasks; ++task)
-      differentiate_group(a, g, task, memory + room.end * omp_get_thread_num());
+    in_turns(tasks, threads, [&](int64_t task, int64_t share) {
+      differentiate_group(a, g, task, memory + room.end * share);
+    });
   });
 }
 

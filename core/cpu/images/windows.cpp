@@ -1,5 +1,3 @@
-#include <omp.h>
-
 #include "core/cpu/cpu.h"
 #include "core/cpu/parallel.h"
 #include "core/cpu/scratch.h"
@@ -18,8 +16,8 @@ __attribute__((always_inline)) inline int64_t pieces_of(int64_t elements) {
 /// within them nobody could catch that memory ran out.
 template <class A> class ThreadScratch {
  public:
-  explicit ThreadScratch(int64_t n) : n_((n + 15) / 16 * 16), all_(n_ * omp_get_max_threads()) {}
-  A* mine() const { return all_.data() + n_ * omp_get_thread_num(); }
+  explicit ThreadScratch(int64_t n) : n_((n + 15) / 16 * 16), all_(n_ * team_threads()) {}
+  A* mine() const { return all_.data() + n_ * share_here(); }
 
  private:
   int64_t n_;

@@ -1,10 +1,8 @@
-#include <omp.h>
-
 #include <algorithm>
-#include <exception>
 
 #include "core/cpu/base.h"
 #include "core/shared/conv.h"
+#include "core/shared/team.h"
 
 // Convolutions by windows of 3 x 3 at stride 1: 2 x 2 results of a tile of 4 x 4 inputs d take 16
 // products in place of 36 (minimal filtering F(2 x 2, 3 x 3): Winograd, "Arithmetic complexity of
@@ -38,28 +36,22 @@ class Winograd {
   /// images in a piece depends on shapes alone, so that bits do not depend on the threads.
   void forward(const Tensor& x, const Tensor& u, const Tensor& y) const {
     int64_t count = x.size(0), each = std::min(count, grid_.images_of_a_thread());
-    int64_t threads = grid_.threads(count, omp_get_max_threads());
+    int64_t threads = grid_.threads(count, threads_here());
     int64_t of_image = points * grid_.of_image();
     Tensor v = empty({threads, each * of_image * x.size(3)}, x.dtype(), cpu);
     Tensor m = empty({threads, each * of_image * y.size(3)}, x.dtype(), cpu);
-    std::exception_ptr failure;  // nothing may leave a thread of OpenMP's
-#pragma omp parallel for schedule(dynamic) num_threads(int(threads)) if (threads > 1)
-    for (int64_t first = 0; first < count; first += each) try {
-        int64_t images = std::min(each, count - first), thread = omp_get_thread_num();
-        auto part = [&](const Tensor& room, int64_t channels) {
-          return room.narrow(0, thread, 1)
-              .narrow(1, 0, images * of_image * channels)
-              .view({points, images * grid_.of_image(), channels});
-        };
-        Tensor inputs = part(v, x.size(3)), outputs = part(m, y.size(3));
-        on_.map_tiles(TileMap::inputs, windows_, x.narrow(0, first, images), inputs, Write::set);
-        on_.matmul({.a = inputs, .b = u, .c = outputs});
-        on_.map_tiles(TileMap::outputs, windows_, outputs, y.narrow(0, first, images), Write::set);
-      } catch (...) {
-#pragma omp critical
-        failure = std::current_exception();
-      }
-    if (failure) std::rethrow_exception(failure);
+    in_turns((count + each - 1) / each, threads, [&](int64_t piece, int64_t share) {
+      int64_t first = piece * each, images = std::min(each, count - first);
+      auto part = [&](const Tensor& room, int64_t channels) {
+        return room.narrow(0, share, 1)
+            .narrow(1, 0, images * of_image * channels)
+            .view({points, images * grid_.of_image(), channels});
+      };
+      Tensor inputs = part(v, x.size(3)), outputs = part(m, y.size(3));
+      on_.map_tiles(TileMap::inputs, windows_, x.narrow(0, first, images), inputs, Write::set);
+      on_.matmul({.a = inputs, .b = u, .c = outputs});
+      on_.map_tiles(TileMap::outputs, windows_, outputs, y.narrow(0, first, images), Write::set);
+    });
   }
 
   void backward_weight(const Tensor& x, const Tensor& dy, const Tensor& dw, Write write) const {

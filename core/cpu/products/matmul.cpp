@@ -1,4 +1,3 @@
-#include <omp.h>
 #include <unistd.h>
 
 #include "core/cpu/parallel.h"
@@ -217,10 +216,10 @@ template <class T, class C> void products(const Matmul& p, Way way = Way::any) {
   int64_t each = round_up(Worker<T, C>::room(one, tallest, widest), 16);
   Scratch<A> scratch(threads * each);
   A* room = scratch.data();
-#pragma omp parallel for schedule(dynamic) num_threads(int(threads))
-  for (int64_t task = 0; task < batches * pieces.rows * pieces.cols; ++task) {
+  int64_t tasks = batches * pieces.rows * pieces.cols;
+  in_turns(tasks, threads, [&](int64_t task, int64_t share) {
     Product<T, C> x = product<T, C>(p, task / (pieces.rows * pieces.cols));
-    Worker<T, C> worker(x, room + each * omp_get_thread_num());
+    Worker<T, C> worker(x, room + each * share);
     Span rows(x.m, Tile<A>::rows, pieces.rows, task / pieces.cols % pieces.rows);
     Span cols(x.n, Tile<A>::cols, pieces.cols, task % pieces.cols);
     int64_t high = (rows.end - rows.begin + tallest - 1) / tallest;
@@ -231,7 +230,7 @@ template <class T, class C> void products(const Matmul& p, Way way = Way::any) {
       worker.make({rows.begin + row.begin, cols.begin + col.begin, row.end - row.begin,
                    col.end - col.begin});
     }
-  }
+  });
 }
 
 }  // namespace

@@ -1,6 +1,4 @@
 #pragma once
-#include <omp.h>
-
 #include "core/cpu/parallel.h"
 #include "core/cpu/products/strip_packer.h"
 #include "core/cpu/products/tile_finish.h"
@@ -313,22 +311,20 @@ template <class T, class C> void tile_products(const Matmul& p) {
   int64_t each = round_up(TileWorker<T, C>::room(one), 64);
   Scratch<char> scratch(threads * each);
   char* room = scratch.data();
-#pragma omp parallel num_threads(int(threads))
-  {
+  in_team(threads, [&](int64_t share) {
     Tiles tiles;
-    for (int64_t task = omp_get_thread_num(); task < batches / added * cuts.rows * cuts.cols;
-         task += omp_get_num_threads()) {
+    for (int64_t task = share; task < batches / added * cuts.rows * cuts.cols; task += threads) {
       Span rows(one.m, side, cuts.rows, task / cuts.cols % cuts.rows);
       Span cols(one.n, side, cuts.cols, task % cuts.cols);
       int64_t first = task / (cuts.rows * cuts.cols) * added;
       for (int64_t i = 0; i < added; ++i) {
         Product<T, C> x = product<T, C>(p, first + i);
         if (i > 0) x.write = Write::add;
-        TileWorker<T, C> worker(x, cols.end - cols.begin, room + each * omp_get_thread_num());
+        TileWorker<T, C> worker(x, cols.end - cols.begin, room + each * share);
         worker.make({rows.begin, cols.begin, rows.end - rows.begin, cols.end - cols.begin});
       }
     }
-  }
+  });
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <deque>
 
 #include "core/check.h"
+#include "core/shared/team.h"
 #include "parallel/comm/gpu/device_comm.h"
 #include "parallel/comm/gpu/gpu_ranks.h"
 #include "parallel/comm/gpu/nccl_handle.h"

@@ -31,7 +31,7 @@ struct WorldOptions {
 class World : Immovable {
  public:
   /// Starts MPI if triax was built with it and a launcher is at work, and gives this rank its share
-  /// of the host's cores as OpenMP threads (unless OMP_NUM_THREADS is set). Collective. Throws
+  /// of the host's cores as threads (unless OMP_NUM_THREADS is set). Collective. Throws
   /// Error 78 if a launcher announced more ranks than there are, if GPUs are missing or too few for
   /// the transport asked for, or if ranks have several GPUs and `automatic` finds that NCCL cannot
   /// be used. One at a time; argc and argv may lose MPI's arguments.
@@ -53,7 +53,7 @@ class World : Immovable {
   /// Returns lines to print when a run starts: the transport of GPU tensors, and warnings about it.
   /// Alike on all ranks; empty without several ranks on GPUs.
   const std::string& notices() const { return notices_; }
-  /// Returns the OpenMP threads of this rank.
+  /// Returns the threads of this rank.
   int threads() const { return threads_; }
   /// Returns the cores for each rank of this host; with fewer than `threads()` ranks are slower.
   double core_share() const { return core_share_; }

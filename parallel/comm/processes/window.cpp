@@ -1,12 +1,11 @@
 #include "parallel/comm/processes/window.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
 #include "core/profile.h"
+#include "core/shared/team.h"
 #include "parallel/comm/movement.h"
 
 namespace triax::parallel {
@@ -253,12 +252,7 @@ class WindowOperation final : public QueuedOperation {
     auto& done = c_.work(number_).done;
     if (!std::exchange(helped_, true)) {
       ProfileRange range("move", Activity::communication);
-      if (pieces_ >= 16 && omp_get_max_threads() > 1) {
-#pragma omp parallel
-        take_pieces();
-      } else {
-        take_pieces();
-      }
+      in_team(pieces_ >= 16 ? threads_here() : 1, [&](int) { take_pieces(); });
     }
     return done.load(acquire) == pieces_;
   }

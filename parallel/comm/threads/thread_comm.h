@@ -27,8 +27,8 @@ struct ThreadOptions {
   double time_limit = Group::default_time_limit();  ///< seconds
 };
 
-/// Runs `rank` on `ranks` threads, each with its own memory counter and OpenMP width. Throws the
-/// first error after all have ended; errors of other ranks that follow from it are dropped.
+/// Runs `rank` on `ranks` threads, each with its own memory counter and number of threads. Throws
+/// the first error after all have ended; errors of other ranks that follow from it are dropped.
 void run_ranks(int ranks, const std::function<void(Communicator& world)>& rank,
                ThreadOptions options = {});
 /// Like `run_ranks`, for a rank that keeps its communicator.

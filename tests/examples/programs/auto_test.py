@@ -112,7 +112,7 @@ def measures_and_resumes(work):
     run = mpirun(launcher, 2) if launcher else ()
     flags = dict(out="kept", global_batch=8)
     text = work.train(launch=run, **flags)
-    check(text, "auto: measured the hardware in ", ": 2 ranks with OpenMP threads: 1", "EQUAL: loss, norm")
+    check(text, "auto: measured the hardware in ", ": 2 ranks, threads of each: 1", "EQUAL: loss, norm")
     assert text.count("ways timed") == 1, text  # rank 0 alone decides
     before = (work.path / "kept/config.toml").read_text()
     text = work.train(launch=run, resume="auto", **(flags | dict(global_batch=None, steps=6)))

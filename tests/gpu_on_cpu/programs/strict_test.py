@@ -127,7 +127,7 @@ class Shop:
     def check(self, number, case):
         """What is wrong with it; empty for nothing."""
         flags = dict(device="cuda", comm="nccl", global_batch=case.micros) | case.mesh
-        environment = dict(GPU_ON_CPU_DEVICES="4", TRIAX_TIMEOUT="3" if case.status else "30", OMP_WAIT_POLICY="passive")
+        environment = dict(GPU_ON_CPU_DEVICES="4", TRIAX_TIMEOUT="3" if case.status else "30")
         status, said, got = self.train(f"case {number}", flags, mpirun(launcher, case.ranks()), **environment | case.environment)
         expected = self.expected(case)
         if status != case.status:

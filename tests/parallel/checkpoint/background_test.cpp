@@ -1,7 +1,6 @@
 #include "parallel/checkpoint/background.h"
 
 #include <gtest/gtest.h>
-#include <omp.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -234,7 +233,6 @@ class Writer {
 
  private:
   [[noreturn]] static void write_without_end(CheckpointDirectory& all, int64_t step, int tell) {
-    omp_set_num_threads(1);  // fork() did not copy the threads of the parent's team
     Tensor x = full({50'000}, 2, f32, cpu);
     try {
       for (bool heard = true; heard; ++step) {

@@ -1,7 +1,6 @@
 #include "parallel/comm/threads/thread_comm.h"
 
 #include <gtest/gtest.h>
-#include <omp.h>
 
 #include <chrono>
 #include <thread>
@@ -9,6 +8,7 @@
 #include "autograd/backward.h"
 #include "autograd/ops.h"
 #include "core/check.h"
+#include "core/shared/team.h"
 #include "parallel/comm/meta_comm.h"
 #include "tests/parallel/collective_cases.h"
 #include "tests/parallel/promise_cases.h"
@@ -271,11 +271,11 @@ TEST(ThreadComm, WaiterDoesTheWork) {
 }
 
 TEST(ThreadComm, MoreThreadsThanCanStartAreRefused) {
-  int before = omp_get_max_threads();
-  omp_set_num_threads(100000);  // as OMP_NUM_THREADS does
+  int before = team_threads();
+  set_threads(100000);  // as OMP_NUM_THREADS does
   expect_config_error([] { run_ranks(2, [](Communicator&) {}); },
                       {"OMP_NUM_THREADS: 100000 threads for each rank", "expected 1 to"});
-  omp_set_num_threads(before);
+  set_threads(before);
 }
 
 TEST(ThreadComm, EveryRankCountsItsOwnMemory) {
