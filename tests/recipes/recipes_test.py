@@ -97,7 +97,8 @@ def main(repository, work, compiler):
     environment = os.environ | {"CCACHE_BASEDIR": str(tree), "CCACHE_NOHASHDIR": "1"}
     off = [f"-DTRIAX_{name}=OFF" for name in ("CUDA", "MPI", "EXAMPLES", "INSTALL")]
     run(["cmake", "-G", "Ninja", "-S", tree, "-B", build, "-DCMAKE_BUILD_TYPE=Release",
-         f"-DCMAKE_CXX_COMPILER={compiler}", "-DTRIAX_CPU_LEVELS=native", *off], env=environment)
+         f"-DCMAKE_CXX_COMPILER={compiler}", "-DTRIAX_CPU_LEVELS=native",
+         "-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_UNITY_BUILD_BATCH_SIZE=12", *off], env=environment)
     jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL", "2")
     run(["ninja", "-C", build, "-j", jobs, "test_recipes", *KERNELS], env=environment)
     output = run([build / "bin/test_recipes", f"--gtest_filter={FILTER}"])
