@@ -192,9 +192,6 @@ def main() -> None:
     facts = machine()
     title = f"{a.workload}, {a.precision}, {a.threads} thread{'s' * (a.threads > 1)}"
     print("machine:", ", ".join(f"{name} {value}" for name, value in facts.items()))
-    if a.precision == "bf16" and "amx_bf16" not in facts["features"]:
-        print(f"no AMX on this CPU\n| {title} | not measured | | | | |")
-        return
     with tempfile.TemporaryDirectory(prefix="triax-bench-") as directory:
         comparison = Comparison(a, Path(directory))
         shape = ", ".join(f"{name} {value}" for name, value in comparison.model.items())

@@ -3,8 +3,10 @@
 #include <cstdlib>
 
 #include "core/check.h"
-#if defined(__x86_64__) && defined(__linux__)
+#if defined(__x86_64__)
 #include <cpuid.h>
+#endif
+#if defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
 #endif
@@ -20,7 +22,12 @@ Backend& instance();
 }
 namespace avx512 {
 Backend& instance();
-Backend& amx_instance();
+namespace avx512_bf16 {
+Backend& instance();
+}
+namespace amx {
+Backend& instance();
+}
 }  // namespace avx512
 
 namespace {
@@ -31,14 +38,26 @@ struct Level {
   Backend& (*instance)();
 };
 
+#if defined(TRIAX_HAS_AVX512_BF16) || defined(TRIAX_HAS_AMX)
+/// Conversions to bf16 and dot products of its pairs.
+bool has_bf16() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 5);
+}
+/// True on Intel's processors since Sapphire Rapids, which have sums in f16 as well: there a dot
+/// product of pairs takes longer than four fused products of f32.
+[[maybe_unused]] bool pairs_are_slow() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 23);
+}
+#endif
 #ifdef TRIAX_HAS_AMX
 /// AMX tiles of bf16, once the kernel has granted this process their state (arch_prctl(2)).
 bool tiles_granted() {
 #if defined(__linux__)
   unsigned a = 0, b = 0, c = 0, d = 0;
-  constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24, avx512_bf16 = 1u << 5;
+  constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24;
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & amx_bf16) || !(d & amx_tile)) return false;
-  if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & avx512_bf16)) return false;
   constexpr long request_permission = 0x1023, tile_data = 18;
   return syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
 #else
@@ -67,8 +86,12 @@ const std::vector<Level>& all_levels() {
 #ifdef TRIAX_HAS_AVX512
     v.push_back({"avx512", avx512, &avx512::instance});
 #endif
+#ifdef TRIAX_HAS_AVX512_BF16
+    v.insert(pairs_are_slow() ? v.begin() : v.end(),
+             {"avx512_bf16", avx512 && has_bf16(), &avx512::avx512_bf16::instance});
+#endif
 #ifdef TRIAX_HAS_AMX
-    v.push_back({"amx", avx512 && tiles_granted(), &avx512::amx_instance});
+    v.push_back({"amx", avx512 && has_bf16() && tiles_granted(), &avx512::amx::instance});
 #endif
     return v;
   }();

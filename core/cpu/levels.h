@@ -11,7 +11,8 @@ namespace triax::host {
 Backend& backend();
 
 /// Returns the names of the levels built in that run here, best last: `baseline`, `avx2`, `avx512`,
-/// `amx` (avx512, but products of bf16 in tiles; on Linux).
+/// `avx512_bf16` (avx512, but products of bf16 as dot products of pairs), `amx` (in tiles; on
+/// Linux).
 std::vector<std::string> levels();
 /// Returns the backend of one level, for tests and benchmarks.
 Backend& backend_of(const std::string& level);

@@ -6,7 +6,7 @@ namespace triax::host::TRIAX_LEVEL {
 namespace {
 
 /// True if some of backward's extras are done before or after the product: all but gelu's slope
-/// alone, and row_sums of bf16 on tiles (amx_matmul.cpp).
+/// alone, and row_sums of bf16 on tiles (tiled_matmul.cpp).
 inline __attribute__((always_inline)) bool takes_steps(const Matmul& p) {
   return p.row_sums.defined() || (p.gelu_of.defined() && p.write == Write::add);
 }

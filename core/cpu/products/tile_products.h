@@ -1,5 +1,9 @@
 #pragma once
 #include "core/cpu/parallel.h"
+#include "core/cpu/products/multiply.h"
+#if defined(__AMX_BF16__)
+#include "core/cpu/products/multiply_terms.h"
+#endif
 #include "core/cpu/products/strip_packer.h"
 #include "core/cpu/products/tile_finish.h"
 #include "core/cpu/scratch.h"
@@ -19,8 +23,8 @@ namespace {
 
 /// Limits by which products are cut for the caches.
 template <class T> struct CacheLimits {
-  /// The most depth of one pass: a strip of a fills half of the first-level cache, of f32 more.
-  static constexpr int64_t depth = 384;
+  /// The most depth of one pass.
+  static constexpr int64_t depth = pass_depth;
   /// The most columns (and rows, if crossed) packed at once: they fit in the second-level cache.
   static constexpr int64_t cols = 704, rows = 704;
   /// Elements of bf16 per packed number.
@@ -164,8 +168,9 @@ template <class T, class C> class TileWorker {
   /// compete for a few sets of the first-level cache.
   static bool loads_directly(const Operand<T>& x, int64_t rows, const Pass& pass) {
     constexpr int64_t few_sets = 32 * side;
-    return x.inner == 1 && rows >= side && pass.depth % side == 0 && x.outer % side == 0 &&
-           x.outer % few_sets != 0 && reinterpret_cast<uintptr_t>(x.data) % 64 == 0;
+    return takes_rows_in_place && x.inner == 1 && rows >= side && pass.depth % side == 0 &&
+           x.outer % side == 0 && x.outer % few_sets != 0 &&
+           reinterpret_cast<uintptr_t>(x.data) % 64 == 0;
   }
   void pack_column(const Block& block, int64_t j, const Pass& pass) {
     if (waiting(p_.b, j, block.cols))
@@ -294,10 +299,13 @@ template <class T, class C> class TileWorker {
 template <class T> constexpr Costs tile_costs() {
   if (__is_same(T, float))
     return {.rows = side, .cols = side, .tile = 384, .pack_rows = 600, .pack_cols = 600};
-  return {.rows = side, .cols = side, .tile = 64, .pack_rows = 100, .pack_cols = 80};
+  return {.rows = side, .cols = side, .tile = square_cycles, .pack_rows = 100, .pack_cols = 80};
 }
 /// The multiply-adds that are worth a thread; starting a team costs microseconds.
-template <class T> constexpr int64_t tile_work_of_a_thread = 1 << (__is_same(T, float) ? 20 : 22);
+template <class T>
+constexpr int64_t tile_work_of_a_thread = __is_same(T, float)
+                                              ? 1 << 20
+                                              : 8192 * square * side / square_cycles;
 
 template <class T, class C> void tile_products(const Matmul& p) {
   if (p.c.numel() == 0) return;

@@ -1,11 +1,11 @@
 #pragma once
 #include "core/cpu/products/gemm.h"
-#include "core/cpu/products/tile_registers.h"
 
-// Products of bf16 in AMX tiles (Intel, "Architecture instruction set extensions programming
-// reference", chapter 3): a tile holds 16 rows of 64 bytes. tdpbf16ps adds to 16 x 16 sums in f32
-// what 16 rows of a, 32 deep, and 16 columns of b give; of b it wants neighbours in depth side by
-// side. Only for files compiled for AVX-512 with bf16, and run where the level `amx` is there.
+// Operands of bf16 in the order that AMX tiles want (Intel, "Architecture instruction set
+// extensions programming reference", chapter 3), and dot products of pairs take: a tile holds 16
+// rows of 64 bytes. To 16 x 16 sums in f32 it adds what 16 rows of a, 32 deep, and 16 columns of b
+// give; of b it wants neighbours in depth side by side. Only for files compiled for AVX-512 with
+// bf16.
 namespace triax::host::TRIAX_LEVEL {
 namespace {
 
@@ -27,61 +27,6 @@ struct SumSquare {
   int64_t bytes() const { return stride * int64_t(sizeof(float)); }
   float* below() const { return data + 16 * stride; }
 };
-
-/// sums = or += a b. Once a step it calls meanwhile(), which keeps the vector units busy.
-template <class F = Nothing>
-TRIAX_HD void multiply_strips(const Strips& strips, const SumSquare& sums, Write write,
-                              F meanwhile = {}) {
-  float *c = sums.data, *below = sums.below();
-  int64_t bytes = sums.bytes();
-  if (write == Write::add) {
-    load_tile<0>(c, bytes);
-    load_tile<1>(c + 16, bytes);
-    load_tile<2>(below, bytes);
-    load_tile<3>(below + 16, bytes);
-  } else {
-    zero_tile<0>();
-    zero_tile<1>();
-    zero_tile<2>();
-    zero_tile<3>();
-  }
-  const BFloat16 *a = strips.a, *b = strips.b;
-  int64_t a_bytes = strips.a_row * int64_t(sizeof(BFloat16)), a_below = 16 * strips.a_row;
-  for (int64_t k = 0; k < strips.steps; ++k, a += strips.a_step, b += square) {
-    load_tile<4>(a, a_bytes);
-    load_tile<6>(b, 64);
-    multiply_tiles<0, 4, 6>();
-    load_tile<7>(b + tile_elements, 64);
-    multiply_tiles<1, 4, 7>();
-    load_tile<5>(a + a_below, a_bytes);
-    multiply_tiles<2, 5, 6>();
-    multiply_tiles<3, 5, 7>();
-    meanwhile();
-  }
-  store_tile<0>(c, bytes);
-  store_tile<1>(c + 16, bytes);
-  store_tile<2>(below, bytes);
-  store_tile<3>(below + 16, bytes);
-}
-
-/// sums [32][16] = the sum of each row of a strip, 16 times.
-inline void multiply_ones(const Strips& strips, float* sums) {
-  alignas(64) BFloat16 ones[tile_elements];
-  for (BFloat16& x : ones) x = BFloat16(1.f);
-  load_tile<6>(ones, 64);
-  zero_tile<0>();
-  zero_tile<1>();
-  int64_t bytes = strips.a_row * int64_t(sizeof(BFloat16));
-  const BFloat16* a = strips.a;
-  for (int64_t k = 0; k < strips.steps; ++k, a += strips.a_step) {
-    load_tile<4>(a, bytes);
-    multiply_tiles<0, 4, 6>();
-    load_tile<5>(a + 16 * strips.a_row, bytes);
-    multiply_tiles<1, 5, 6>();
-  }
-  store_tile<0>(sums, 64);
-  store_tile<1>(sums + 16 * 16, 64);
-}
 
 /// Loads 32 elements of bf16; those past `count` are zero.
 TRIAX_HD __m512i load_row(const BFloat16* from, int64_t count) {

@@ -92,7 +92,7 @@ def meshes(name, s):
 
 def levels(name, s):
     one = s.text(**GREEDY)
-    for level in ("baseline", "avx2", "avx512", "amx"):
+    for level in ("baseline", "avx2", "avx512", "avx512_bf16", "amx"):
         code, out, error = s.result(level=level, **GREEDY)
         check(f"{name}: the same text at level {level}",
               out == one or (code == 78 and f"level '{level}'; this machine has" in error), code, out, error)

@@ -1,7 +1,7 @@
-#include "core/cpu/attention/amx_attention.h"
+#include "core/cpu/attention/tiled_attention.h"
 
-#include "core/cpu/amx.h"
 #include "core/cpu/scratch.h"
+#include "core/cpu/tiled.h"
 #include "core/shared/team.h"
 
 namespace triax::host::TRIAX_LEVEL {
@@ -108,7 +108,7 @@ void attend(const Head16& h, int64_t first, char* m, BFloat16* y, float* lse) {
 
 }  // namespace
 
-void Amx::attention(const Attention& a, const Tensor& y, const Tensor& lse) {
+void TRIAX_SQUARES::Tiled::attention(const Attention& a, const Tensor& y, const Tensor& lse) {
   if (a.in.q.dtype() != bf16 || a.time == 1) return Cpu::attention(a, y, lse);
   int64_t threads = threads_here(), keys = a.band.keys, dim = a.head_dim();
   Tasks tasks(a, side, threads);

@@ -1,6 +1,6 @@
-#include "core/cpu/amx.h"
-#include "core/cpu/attention/amx_attention.h"
+#include "core/cpu/attention/tiled_attention.h"
 #include "core/cpu/scratch.h"
+#include "core/cpu/tiled.h"
 #include "core/shared/team.h"
 
 // The algorithm of attention_backward.cpp; sums of dK and dV are kept transposed, [dim][key], so
@@ -188,8 +188,8 @@ void differentiate_group(const Attention& a, const Gradients& g, int64_t task, c
 
 }  // namespace
 
-void Amx::attention_backward(const Attention& a, const Tensor& y, const Tensor& lse,
-                             const Tensor& dy, const Qkv& d) {
+void TRIAX_SQUARES::Tiled::attention_backward(const Attention& a, const Tensor& y,
+                                              const Tensor& lse, const Tensor& dy, const Qkv& d) {
   if (a.in.q.dtype() != bf16) return Cpu::attention_backward(a, y, lse, dy, d);
   int64_t tasks = a.sequences() * a.kv_heads();
   int64_t threads = fn::min<int64_t>(threads_here(), tasks + 1);

@@ -1,6 +1,6 @@
 #pragma once
 #include "core/cpu/attention/attention.h"
-#include "core/cpu/products/tiles.h"
+#include "core/cpu/products/multiply.h"
 #include "core/cpu/rows/row.h"
 
 // Shared code of attention in tiles, forward and backward: 32 queries meet 32 keys at a time,
