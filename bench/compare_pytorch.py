@@ -9,6 +9,7 @@ their own in turn, A B A B, and each pair gives one ratio of step times. Steps a
 after the warm-up, in each side's own timing; the peak is the process's resident memory (VmHWM),
 which for PyTorch includes the library itself and, compiled, the compiler. Before the pairs, both
 sides train from the same weights on the same batches, and have to have the same losses.
+--busy K runs K processes for each core meanwhile that do nothing but compute.
 
 PyTorch runs at its best: fused AdamW, and the fastest of eager or compiled (torch.compile) with
 malloc as it is, with freed blocks kept, on huge pages, jemalloc or tcmalloc where they are
@@ -26,7 +27,7 @@ from functools import partial
 from pathlib import Path
 
 from measure import Job, Run, machine, run
-from pairs import Pairs, add_python, check_python, malloc_environments
+from pairs import Pairs, add_python, busy, check_python, malloc_environments
 
 HERE = Path(__file__).resolve().parent
 CORPUS = HERE.parent / "build/release/share/triax/corpus.txt"
@@ -162,6 +163,7 @@ def parse_arguments() -> argparse.Namespace:
     add("--workload", choices=WORKLOADS, default="mini")
     add("--threads", type=int, default=0, help="default: all cores of this process")
     add("--pairs", type=int, default=5)
+    add("--busy", type=int, default=0, help="processes for each core that compute meanwhile")
     add("--steps", type=int, help=f"of each run, {WARMUP} of them warm-up; default: the workload's")
     add("--precision", choices=("fp32", "bf16"), default="fp32")
     add("--torch", choices=("eager", "compile", "best"), default="best")
@@ -178,6 +180,8 @@ def parse_arguments() -> argparse.Namespace:
         parser.error(f"--threads {a.threads}: this process may use {cores} cores")
     if a.steps is not None and a.steps <= WARMUP:
         parser.error(f"--steps {a.steps}: {WARMUP} steps are warm-up; more are needed")
+    if not 0 <= a.busy <= 16:
+        parser.error(f"--busy {a.busy}: expected 0 to 16 processes for each core")
     if a.pairs < 1:
         parser.error(f"--pairs {a.pairs}: at least one is needed")
     for path in (a.triax, a.data):
@@ -191,8 +195,10 @@ def main() -> None:
     a = parse_arguments()
     facts = machine()
     title = f"{a.workload}, {a.precision}, {a.threads} thread{'s' * (a.threads > 1)}"
+    title += f", {a.busy} busy process{'es' * (a.busy > 1)} a core" * (a.busy > 0)
     print("machine:", ", ".join(f"{name} {value}" for name, value in facts.items()))
-    with tempfile.TemporaryDirectory(prefix="triax-bench-") as directory:
+    neighbours = busy(a.busy * facts["cores"])
+    with tempfile.TemporaryDirectory(prefix="triax-bench-") as directory, neighbours:
         comparison = Comparison(a, Path(directory))
         shape = ", ".join(f"{name} {value}" for name, value in comparison.model.items())
         print(f"{title}: {shape}, steps {comparison.steps}", flush=True)

@@ -1,10 +1,11 @@
 """Paired alternating runs of triax and PyTorch or another peer, and how PyTorch runs best."""
 
 import argparse
+import contextlib
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from measure import Run, spread
@@ -25,6 +26,18 @@ def check_python(python: str) -> None:
         raise ValueError(
             f"--python {python}: {reason}; expected an interpreter with PyTorch (pip install torch)"
         ) from error
+
+
+@contextlib.contextmanager
+def busy(count: int) -> Iterator[None]:
+    """Keeps `count` processes meanwhile that do nothing but compute."""
+    neighbours = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for neighbour in neighbours:
+            neighbour.kill()
+            neighbour.wait()
 
 
 def installed_library(name: str) -> str | None:
