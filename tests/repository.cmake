@@ -10,11 +10,15 @@ add_test(NAME repository.setup_script COMMAND ${Python3_EXECUTABLE}
   ${CMAKE_CURRENT_LIST_DIR}/scripts/setup_test.py)
 add_test(NAME repository.launch_script COMMAND ${Python3_EXECUTABLE}
   ${CMAKE_CURRENT_LIST_DIR}/scripts/launch_test.py)
-foreach(script common compare_checkpoints digits gpu_check gpu_goals launch_elastic launch_restarts launch_start offline
-    overlay report slurm)
+foreach(script chart common compare_checkpoints digits gpu_check gpu_goals launch_elastic launch_restarts launch_start
+    offline overlay report slurm)
   add_test(NAME repository.${script}_script COMMAND ${Python3_EXECUTABLE}
     ${CMAKE_CURRENT_LIST_DIR}/scripts/${script}_test.py)
 endforeach()
+
+# The picture of docs/performance.md is that of its tables.
+add_test(NAME repository.performance_chart
+  COMMAND ${Python3_EXECUTABLE} -B ${PROJECT_SOURCE_DIR}/bench/chart.py --check)
 
 if(TARGET minigpt)
   add_test(NAME repository.completion COMMAND ${Python3_EXECUTABLE}
