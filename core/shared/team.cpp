@@ -48,6 +48,17 @@ class Crowd {
 };
 thread_local Crowd crowd;
 
+/// Holds the number of workers of all teams of this process. While these and a thread that has none
+/// are more than the cores, as with several ranks, nobody waits awake.
+std::atomic<int>& workers_in_all() {
+  static std::atomic<int> workers{0};
+  return workers;
+}
+bool cores_for_all() {
+  static const int cores = usable_cores();
+  return workers_in_all() < cores;
+}
+
 /// The work of one call and its first exception.
 struct Work {
   void run(int share) noexcept try {
@@ -65,8 +76,9 @@ struct Work {
 /// A thread that does one share of each call, if it comes in time.
 class alignas(64) Worker : Immovable {
  public:
-  explicit Worker(int share) : share_(share), thread_([this] { serve(); }) {}
+  explicit Worker(int share) : share_(share), thread_([this] { serve(); }) { ++workers_in_all(); }
   ~Worker() {
+    --workers_in_all();
     become(ended, asleep);
     if (getpid() == process_) thread_.join();
     else thread_.detach();  // fork() has not copied it
@@ -115,7 +127,7 @@ class alignas(64) Worker : Immovable {
       if (looked - before >= taken) crowd.see(looked);
       return looked - before < taken;
     };
-    bool awake = !crowd.here(begin);
+    bool awake = cores_for_all() && !crowd.here(begin);
     for (int looks = 1; awake && state_ == from; ++looks) {
 #if defined(__x86_64__)
       __builtin_ia32_pause();
