@@ -5,7 +5,7 @@
 #   scripts/test.sh --quick NAME [CTEST OPTIONS]
 #
 #   scripts/test.sh -L quick             first: what finds most mistakes, in minutes (README.md)
-#   scripts/test.sh                      everything: 30 to 55 minutes on two cores
+#   scripts/test.sh                      everything: 30 to 75 minutes on two cores
 #   scripts/test.sh -R autograd          everything is built; tests whose name matches are run
 #   scripts/test.sh -V -R corpus         with their output
 #   scripts/test.sh --quick Functors     only what tests of this name need is built, without CUDA
@@ -40,11 +40,11 @@ if [ $labelled = yes ] && [ -z "$quick" ]; then
   configure_first
   compile release --target quick_tests
   run_tests release "${options[@]}"
-  say "quick: $(span $SECONDS); all tests, with scripts/test.sh: 30 to 55 minutes on two cores"
+  say "quick: $(span $SECONDS); all tests, with scripts/test.sh: 30 to 75 minutes on two cores"
   exit
 fi
 if [ -z "$quick" ]; then
-  [ ${#options[@]} -gt 0 ] || say "test: 30 to 55 minutes on two cores; first, in minutes: scripts/test.sh -L quick"
+  [ ${#options[@]} -gt 0 ] || say "test: 30 to 75 minutes on two cores; first, in minutes: scripts/test.sh -L quick"
   configure release -DTRIAX_CPU_LEVELS=all
   compile release
   run_tests release "${options[@]}"

@@ -32,7 +32,7 @@ done
 
 scripts/setup.sh
 configure_first
-[ -e build/release/bin/minigpt ] || say "build: for this machine alone, about three minutes on two idle cores"
+[ -e build/release/bin/minigpt ] || say "build: for this machine alone, four to ten minutes on two idle cores"
 compile release --target minigpt
 minigpt=$root/build/release/bin/minigpt
 
