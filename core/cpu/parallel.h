@@ -20,7 +20,7 @@ template <class F> void parallel_for(int64_t n, int64_t grain, F f) {
     if (n > 0) do_piece(f, 0, n);
     return;
   }
-  int64_t shares = threads_here() < pieces ? threads_here() : pieces;
+  int64_t threads = threads_here(), shares = threads < pieces ? threads : pieces;
   in_team(shares, [=](int64_t share) {
     for (int64_t p = pieces * share / shares; p < pieces * (share + 1) / shares; ++p)
       do_piece(f, p * grain, p + 1 == pieces ? n : (p + 1) * grain);

@@ -17,10 +17,10 @@ __attribute__((always_inline)) inline int64_t pieces_of(int64_t elements) {
 template <class A> class ThreadScratch {
  public:
   explicit ThreadScratch(int64_t n) : n_((n + 15) / 16 * 16), all_(n_ * team_threads()) {}
-  A* mine() const { return all_.data() + n_ * share_here(); }
+  A* mine() const { return all_.data() + n_ * (share_here() - first_); }
 
  private:
-  int64_t n_;
+  int64_t n_, first_ = share_here();  // not 0 within a share of another team
   Scratch<A> all_;
 };
 
