@@ -180,7 +180,7 @@ int usable_cores() {
 }
 
 int team_threads() { return threads_of_thread; }
-void set_threads(int threads) { threads_of_thread = threads; }
+void set_threads(int threads) { threads_of_thread = threads, balance = {}, alone_until = {}; }
 int threads_here() {
   return share_of_thread < 0 && Clock::now() >= alone_until ? team_threads() : 1;
 }
@@ -189,8 +189,8 @@ int share_here() { return std::max(0, share_of_thread); }
 void run_team(int shares, ShareFunction f) {
   if (shares == 1) return f.call(f.f, 0);
   Work work{f};
-  auto begin = Clock::now();
   int helped = share_of_thread < 0 ? grow(team, shares) : 0;
+  auto begin = Clock::now();  // starting threads is no loss of this call's
   for (int s = 1; s < helped; ++s) team[size_t(s - 1)]->post(work);
   auto all_posted = Clock::now();
   for (int s = 0; s < shares; s = std::max(s + 1, helped)) work.run(s);
