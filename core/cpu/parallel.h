@@ -13,7 +13,7 @@ template <class F> __attribute__((noinline)) void do_piece(F f, int64_t begin, i
 
 /// Calls f(begin, end) for pieces of [0, n) on this thread's team. Pieces are multiples of `grain`
 /// (but the last); one piece, and no threads, when n <= grain. The cut depends on n and grain only,
-/// so results never depend on the threads.
+/// so results of pieces that do not meet never depend on the threads.
 template <class F> void parallel_for(int64_t n, int64_t grain, F f) {
   int64_t pieces = (n + grain - 1) / grain;
   if (pieces <= 1) {
@@ -22,7 +22,8 @@ template <class F> void parallel_for(int64_t n, int64_t grain, F f) {
   }
   int64_t threads = threads_here(), shares = threads < pieces ? threads : pieces;
   in_team(shares, [=](int64_t share) {
-    for (int64_t p = pieces * share / shares; p < pieces * (share + 1) / shares; ++p)
+    int64_t more = shares - 1, end = (pieces * (share + 1) + more) / shares;  // here most: share 0
+    for (int64_t p = (pieces * share + more) / shares; p < end; ++p)
       do_piece(f, p * grain, p + 1 == pieces ? n : (p + 1) * grain);
   });
 }

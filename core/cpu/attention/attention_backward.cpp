@@ -141,7 +141,7 @@ void Cpu::attention_backward(const Attention& a, const Tensor& y, const Tensor& 
   visit_float(a.in.q.dtype(), [&]<class T>() {
     using A = Accumulator<T>;
     int64_t tasks = a.sequences() * a.kv_heads();
-    int64_t threads = fn::min<int64_t>(threads_here(), tasks + 1);
+    int64_t threads = fn::max<int64_t>(1, fn::min<int64_t>(threads_here(), tasks));
     Room<A> room(a.band.keys, a.head_dim());
     Scratch<A> scratch(room.end * threads);
     A* memory = scratch.data();

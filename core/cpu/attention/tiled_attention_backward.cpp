@@ -192,7 +192,7 @@ void TRIAX_SQUARES::Tiled::attention_backward(const Attention& a, const Tensor& 
                                               const Tensor& lse, const Tensor& dy, const Qkv& d) {
   if (a.in.q.dtype() != bf16) return Cpu::attention_backward(a, y, lse, dy, d);
   int64_t tasks = a.sequences() * a.kv_heads();
-  int64_t threads = fn::min<int64_t>(threads_here(), tasks + 1);
+  int64_t threads = fn::max<int64_t>(1, fn::min<int64_t>(threads_here(), tasks));
   Room room(a.band.keys, a.head_dim());
   Scratch<char> scratch(room.end * threads);
   char* memory = scratch.data();
