@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-#include "core/check.h"
 
 namespace triax::parallel {
 

@@ -1,6 +1,5 @@
 #include "parallel/experts/router.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "autograd/ops.h"

@@ -6,13 +6,11 @@
 
 #include "core/check.h"
 #include "core/gpus.h"
-#include "core/memory.h"
 #include "parallel/comm/meta_comm.h"
 #include "parallel/comm/threads/thread_comm.h"
 #include "parallel/plan/kept.h"
 #include "parallel/plan/plan.h"
 #include "parallel/settings/bytes.h"
-#include "parallel/train/step/step.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,7 +1,6 @@
 #include "core/cpu/cpu.h"
 #include "core/cpu/parallel.h"
 #include "core/cpu/vector.h"
-#include "core/numbers/math.h"
 #include "core/shared/conv.h"
 
 // The linear maps of Winograd's filtering (winograd.cpp), tile by tile, vectors of channels at

@@ -1,6 +1,5 @@
 #include "core/cpu/cpu.h"
 #include "core/cpu/parallel.h"
-#include "core/cpu/rows/row.h"
 #include "core/cpu/scratch.h"
 #include "core/shared/convert.h"
 #include "core/shared/indices.h"

@@ -7,8 +7,6 @@
 #include <cstdlib>
 #include <iterator>
 #include <regex>
-#include <string>
-#include <string_view>
 
 #include "core/check.h"
 #include "core/io/files.h"

@@ -1,7 +1,6 @@
 #include "parallel/train/model/probe.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 #include <utility>
 
