@@ -1,9 +1,11 @@
 #pragma once
 #include <fmt/core.h>
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include "core/device.h"
 #include "core/dtype.h"
@@ -36,6 +38,13 @@ template <> struct fmt::formatter<triax::Tensor> : triax::PlainFormatter<triax::
 template <> struct fmt::formatter<triax::DType> : triax::PlainFormatter<triax::DType> {};
 
 namespace triax {
+
+/// Returns f of each item, in their order; f may be a member.
+template <class Range, class F> auto transformed(Range&& items, F f) {
+  std::vector<std::decay_t<decltype(std::invoke(f, *std::begin(items)))>> all;
+  for (auto&& item : items) all.push_back(std::invoke(f, item));
+  return all;
+}
 
 /// Returns the items as `{}` writes them, with `separator` in between.
 template <class Range> std::string join(const Range& items, std::string_view separator) {

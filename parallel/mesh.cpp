@@ -42,9 +42,8 @@ std::vector<Axis> named(const MeshShape& s, const MeshShape& other = {}) {
 
 /// Returns `form` of name and size of each of those.
 std::string listed(const MeshShape& s, const char* form, const char* between) {
-  std::vector<std::string> parts;
-  for (auto& a : named(s)) parts.push_back(fmt::format(fmt::runtime(form), a.name, a.size));
-  return join(parts, between);
+  auto part = [&](auto& a) { return fmt::format(fmt::runtime(form), a.name, a.size); };
+  return join(transformed(named(s), part), between);
 }
 
 /// Appends the shapes with `ranks` ranks on the first `axes` of those: the first takes what is
@@ -166,21 +165,19 @@ int MeshShape::first_rank(std::string_view axis, int place) const {
 
 std::string str(const MeshShape& s) { return listed(s, "{} {}", " x "); }
 std::string place_of(const MeshShape& s, int rank) {
-  std::vector<std::string> parts;
-  for (auto& a : named(s)) parts.push_back(fmt::format("{} {}", a.name, s.place(rank, {a.name})));
-  return join(parts, ", ");
+  auto part = [&](auto& a) { return fmt::format("{} {}", a.name, s.place(rank, {a.name})); };
+  return join(transformed(named(s), part), ", ");
 }
 std::string flags(const MeshShape& s, const MeshShape& other) {
-  std::vector<std::string> parts;
-  for (auto& a : named(s, other)) parts.push_back(fmt::format("--{} {}", a.name, a.size));
-  return join(parts, " ");
+  auto flag = [](auto& a) { return fmt::format("--{} {}", a.name, a.size); };
+  return join(transformed(named(s, other), flag), " ");
 }
 
 std::string given_axes(const MeshShape& s) {
-  std::vector<std::string> parts;
-  for (auto& a : named(s))
-    parts.push_back(fmt::format("{}={}", a.name, a.size > 0 ? std::to_string(a.size) : "open"));
-  return join(parts, ", ");
+  auto part = [](auto& a) {
+    return fmt::format("{}={}", a.name, a.size > 0 ? std::to_string(a.size) : "open");
+  };
+  return join(transformed(named(s), part), ", ");
 }
 
 void check_shape(const MeshShape& s, int ranks, const Fits& fits) {
@@ -192,8 +189,7 @@ void check_shape(const MeshShape& s, int ranks, const Fits& fits) {
               "mesh: {} are more than a million ranks; {} started", listed(s, "{} {}", " * "),
               ranks == 1 ? "1 is" : fmt::format("{} are", ranks));
   if (product == ranks) return;
-  std::vector<std::string> others;
-  for (const MeshShape& o : shapes_like(s, ranks, fits)) others.push_back(flags(o, s));
+  auto others = transformed(shapes_like(s, ranks, fits), [&](auto& o) { return flags(o, s); });
   const char* plural = ranks == 1 ? "" : "s";
   fail(Exit::config,
        "mesh: {} = {} does not equal the {} rank{} started\n"

@@ -157,9 +157,7 @@ std::vector<JsonReader> JsonReader::elements(size_t at_most) const {
 }
 
 std::vector<int64_t> JsonReader::sizes(size_t at_most) const {
-  std::vector<int64_t> all;
-  for (const JsonReader& e : elements(at_most)) all.push_back(e.size());
-  return all;
+  return transformed(elements(at_most), &JsonReader::size);
 }
 
 std::map<std::string, JsonReader> JsonReader::members() const {

@@ -28,8 +28,7 @@ std::string to_json(const StoredPart& stored) {
 }
 
 std::string to_json(const StoredTensor& t) {
-  std::vector<std::string> parts;
-  for (const StoredPart& p : t.parts) parts.push_back(to_json(p));
+  auto parts = transformed(t.parts, [](const StoredPart& p) { return to_json(p); });
   return fmt::format(R"({{"dtype":"{}","shape":[{}],"parts":[{}]}})", name(t.dtype),
                      join(t.full, ","), join(parts, ","));
 }
@@ -86,8 +85,7 @@ void check_references(const Manifest& m, const std::string& path) {
                 f.name);
   }
   std::set<std::pair<size_t, std::string>> used;
-  std::vector<uint64_t> free;
-  for (const StoredFile& f : m.files) free.push_back(f.bytes);
+  auto free = transformed(m.files, &StoredFile::bytes);
   for (const auto& [name, t] : m.tensors)
     for (const StoredPart& p : t.parts) {
       uint64_t bytes = uint64_t(count(p.part)) * size_of(t.dtype);
@@ -160,9 +158,7 @@ Manifest parse_manifest(const std::string& text, const std::string& path) {
 
 std::string incomplete(const Manifest& m) {
   for (const auto& [name, t] : m.tensors) {
-    std::vector<Part> parts;
-    for (const StoredPart& p : t.parts) parts.push_back(p.part);
-    Tiling tiles = tiling(t.full, parts);
+    Tiling tiles = tiling(t.full, transformed(t.parts, &StoredPart::part));
     if (!tiles.exact)
       return fmt::format("tensor {} {}, element {} is missing or stored twice", printable(name),
                          t.full, tiles.at);

@@ -30,8 +30,7 @@ Error disagreement(const Group& group, int64_t number, const Called& a, const Ca
 }
 
 Error no_progress(const Group& group, const Call& call, const std::vector<int>& missing) {
-  std::vector<int> ranks;
-  for (int r : missing) ranks.push_back(group.members[size_t(r)]);
+  auto ranks = transformed(missing, [&](int r) { return group.members[size_t(r)]; });
   return Error(Exit::peer_lost,
                fmt::format("{}: no progress in group {} for {} s; waiting for rank {}\n  called at "
                            "{}",

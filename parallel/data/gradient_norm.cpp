@@ -4,7 +4,6 @@
 #include <cmath>
 #include <limits>
 
-
 namespace triax::parallel {
 
 void squares(const Tensor& x, const Tensor& sums) {

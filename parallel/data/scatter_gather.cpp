@@ -14,8 +14,8 @@ class Replicated : Immovable {
  public:
   Replicated(nn::Module& model, Device device) : model_(model) {
     // All copies first: memory may not suffice, and then the model stays as it is.
-    Tensors weights;
-    for (auto* p : model.parameters()) weights.push_back(move_to(p->value, device));
+    auto weights =
+        transformed(model.parameters(), [&](auto* p) { return move_to(p->value, device); });
     std::vector<nn::Buffer> copies;
     for (auto* b : model.buffers()) {
       copies.push_back(*b);

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "core/check.h"
+
 namespace triax::parallel {
 namespace {
 
@@ -57,9 +59,7 @@ Communicator& Links::channel(const Handover& what) const {
 }
 
 std::vector<const Communicator*> Links::all() const {
-  std::vector<const Communicator*> all;
-  for (auto& [key, comm] : channels_) all.push_back(comm.get());
-  return all;
+  return transformed(channels_, [](auto& c) -> const Communicator* { return c.second.get(); });
 }
 
 Incoming::Incoming(const std::vector<Handover>& all, Ends ends) : ends_(std::move(ends)) {

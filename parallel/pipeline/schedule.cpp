@@ -188,9 +188,7 @@ std::vector<Actions> lists_of(const Schedule& schedule, const PipelineShape& s) 
 }
 
 std::vector<std::string> schedule_names() {
-  std::vector<std::string> list;
-  for (const Named& n : named_schedules) list.emplace_back(n.name);
-  return list;
+  return transformed(named_schedules, [](const Named& n) { return std::string(n.name); });
 }
 
 Schedule schedule_named(const std::string& name) {

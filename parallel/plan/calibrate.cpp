@@ -220,9 +220,7 @@ Calibration calibrate(World& world, const Effort& effort) {
   int64_t more = larger_on_gpus(bench.device()), updated = more * updated_on_cpus;
   auto full = stretches(f32, more, effort.less), low = stretches(bf16, more, effort.less);
   auto add = [&](const std::vector<Maker>& makers) {
-    std::vector<size_t> at;
-    for (auto& make : makers) at.push_back(bench.add(make(bench.device())));
-    return at;
+    return transformed(makers, [&](auto& make) { return bench.add(make(bench.device())); });
   };
   auto full_at = add(full), low_at = add(low);
   size_t update_at = bench.add(adamw(updated)(bench.device()));
@@ -245,9 +243,7 @@ Calibration calibrate(World& world, const Effort& effort) {
   double kernels = h.bandwidth, update = 28. * double(updated) / seconds[update_at];
   h.bandwidth = std::max(kernels, update);  // both are parts of it
   h.kernels = kernels / h.bandwidth, h.update = update / h.bandwidth;
-  std::vector<double> reductions;
-  for (size_t i : reductions_at) reductions.push_back(seconds[i]);
-  set_links(h, reductions, world.size());
+  set_links(h, transformed(reductions_at, [&](size_t i) { return seconds[i]; }), world.size());
   return {h, bench.spread()};
 }
 

@@ -101,9 +101,7 @@ double with_host(double device, double host) {
 }
 
 std::vector<std::string> hardware_names() {
-  std::vector<std::string> names;
-  for (auto& [name, text] : shipped_hardware()) names.push_back(name);
-  return names;
+  return transformed(shipped_hardware(), [](auto& named) { return named.first; });
 }
 
 Hardware hardware_named(const std::string& name) {

@@ -21,9 +21,7 @@ Ledger::Line ring(int64_t calls, double bytes, int64_t ranks) {
 }
 
 std::vector<Kept> kept_by_stage(const std::vector<Actions>& lists) {
-  std::vector<Kept> kept;
-  for (const Actions& list : lists) kept.push_back(most_kept(list));
-  return kept;
+  return transformed(lists, [](auto& list) { return most_kept(list); });
 }
 
 /// Returns fewer micro-batches of a built-in schedule, which fill the pipeline, and end as all do:
@@ -344,9 +342,7 @@ StepTime StepTimes::time(const std::vector<Slot>& all, const StepOptions& o) {
 }
 
 std::vector<Elements> StepTimes::parameters(const StepOptions& o) {
-  std::vector<Elements> all;
-  for (const Slot& s : by_stage(slots(o), o)) all.push_back(s.parameters);
-  return all;
+  return transformed(by_stage(slots(o), o), &Slot::parameters);
 }
 
 double StepTimes::model_flop(const StepOptions& o) {

@@ -32,10 +32,7 @@ struct Map {
 using Names = std::vector<std::string>;
 Names layers_of(const Task& task) {
   MetaComm alone(1, 0);
-  auto model = model_of(task.build, TensorParallel(alone));
-  Names names;
-  for (auto& layer : model->layers()) names.push_back(layer.name);
-  return names;
+  return transformed(model_of(task.build, TensorParallel(alone))->layers(), &nn::Layer::name);
 }
 
 std::string name_of(int place) {

@@ -48,8 +48,7 @@ std::string caps(const std::vector<double>& cap) {
 }
 
 std::string table_row(const Comparison::Row& r, const Budget& budget) {
-  std::vector<std::string> peak;
-  for (double x : r.peak) peak.push_back(fmt::format("{:.4g}", x));
+  auto peak = transformed(r.peak, [](double x) { return fmt::format("{:.4g}", x); });
   return fmt::format("{:<16} {:>10.6g} {:>7.2f}%  {}{}\n", r.name, r.cost, 100 * r.bubble,
                      join(peak, " "), within(budget, r.peak) ? "" : ", too many");
 }

@@ -60,9 +60,7 @@ std::string nearest(std::string_view typed, std::span<const std::string> names) 
 }
 
 std::vector<Elsewhere> names_of(const Settings& settings) {
-  std::vector<Elsewhere> names;
-  for (const Setting& s : settings) names.push_back({s.name, s.elsewhere});
-  return names;
+  return transformed(settings, [](auto& s) { return Elsewhere{s.name, s.elsewhere}; });
 }
 
 std::string hint(std::string_view typed, std::span<const std::string> names, const char* around) {

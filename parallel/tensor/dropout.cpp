@@ -44,9 +44,7 @@ Tensor Dropout::operator()(const Tensor& x, const nn::Batch& batch, int64_t rows
     return nn::Dropout::operator()(rows, nn::serial_of_row(batch, whole, first));
   };
   if (runs.size() == 1) return dropped(x, runs[0].first);
-  std::vector<int64_t> counts;
-  for (const nn::Span& run : runs) counts.push_back(run.count);
-  Tensors parts = split(x, 0, counts);
+  Tensors parts = split(x, 0, transformed(runs, &nn::Span::count));
   for (size_t i = 0; i < parts.size(); ++i) parts[i] = dropped(parts[i], runs[i].first);
   return concat(parts, 0);
 }

@@ -22,10 +22,9 @@ void UpdateSlots::cut(Bucket& b) {
 }
 
 Tensors UpdateSlots::weights() const {
-  Tensors all;
-  for (auto& [b, range, rates] : places_)
-    all.push_back(b->my_weight.narrow(0, range.begin, range.end - range.begin));
-  return all;
+  return transformed(places_, [](auto& p) {
+    return p.bucket->my_weight.narrow(0, p.range.begin, p.range.end - p.range.begin);
+  });
 }
 
 namespace {

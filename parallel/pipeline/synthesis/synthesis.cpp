@@ -111,9 +111,7 @@ double most_held(const Actions& list, const PipelineShape& shape, double hold) {
 
 std::vector<double> peak_memory(const std::vector<Actions>& lists, const PipelineShape& shape,
                                 double hold) {
-  std::vector<double> all;
-  for (const Actions& list : lists) all.push_back(most_held(list, shape, hold));
-  return all;
+  return transformed(lists, [&](auto& list) { return most_held(list, shape, hold); });
 }
 
 void check_times(const PipelineShape& shape, const StageTimes& times) {

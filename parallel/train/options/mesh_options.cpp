@@ -220,9 +220,7 @@ Schedules built_in_schedules() {
 }
 
 std::vector<std::string> names_of(const Schedules& schedules) {
-  std::vector<std::string> names;
-  for (auto& [name, schedule] : schedules) names.push_back(name);
-  return names;
+  return transformed(schedules, [](auto& named) { return named.first; });
 }
 
 std::map<std::string, std::string> schedule_content(const StepOptions& o) {

@@ -65,8 +65,7 @@ void check_claimed(const Checkpoint& checkpoint, const Replica& replica, const P
   std::map<std::string, Shape> here;
   for (auto* p : replica.parameters()) here[p->name] = p->full;
   for (auto* b : replica.all_buffers()) here[b->name] = b->shape;
-  Patterns names;
-  for (auto& [name, shape] : here) names.push_back(name);
+  auto names = transformed(here, [](auto& named) { return named.first; });
   for (auto& pattern : fresh) {
     auto fits = [&](auto& named) { return matches(pattern, named.first); };
     check_input(std::ranges::any_of(here, fits) || std::ranges::any_of(checkpoint.tensors(), fits),

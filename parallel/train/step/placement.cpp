@@ -56,8 +56,7 @@ std::vector<int64_t> counts_of(const Facts& facts, const StepOptions& o) {
               "pp={} x chunks={} = {} virtual stages of a model of {} layers\n"
               "  Every virtual stage needs a layer. Valid pp x chunks: 1 to {}.",
               o.mesh.pp, o.chunks, shape.virtual_stages(), layers, layers);
-  std::vector<double> costs;
-  for (auto& layer : facts.layers()) costs.push_back(layer.cost());
+  auto costs = transformed(facts.layers(), &LayerFacts::cost);
   if (o.place && shape.virtual_stages() > 1) {
     auto counts = o.place(costs, shape);
     auto sum = std::accumulate(counts.begin(), counts.end(), int64_t{0});
