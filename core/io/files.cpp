@@ -257,4 +257,12 @@ std::string printable(const std::string& text) {
   return without_controls(text.size() <= limit ? text : text.substr(0, limit) + "...");
 }
 
+std::vector<std::string> parts_of(std::string_view text, char separator) {
+  std::vector<std::string> parts(1);
+  for (char c : text)
+    if (c == separator) parts.emplace_back();
+    else parts.back() += c;
+  return parts;
+}
+
 }  // namespace triax

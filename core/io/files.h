@@ -98,6 +98,8 @@ std::string parent_directory(const std::string& path);
 std::string without_controls(std::string text);
 /// Returns text from a file, fit for a message: control characters as `?`, at most 120 bytes.
 std::string printable(const std::string& text);
+/// Returns the parts of a text between separators: itself where there is none.
+std::vector<std::string> parts_of(std::string_view text, char separator);
 /// True if all of the text is a number of this type, in `base` if one is given; it is then
 /// `number`.
 template <class T, class... Base>

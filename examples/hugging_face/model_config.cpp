@@ -30,10 +30,6 @@ ModelConfig::ModelConfig(const std::string& text, const std::string& path, const
   expect("quantization_config", {"null"}, "weights here are not quantized");
 }
 
-bool ModelConfig::has(const char* key) const {
-  return json_.has(key) && json_.at(key).literal() != "null";
-}
-
 int64_t ModelConfig::size(const char* key, std::optional<int64_t> otherwise) const {
   if (otherwise && !has(key)) return *otherwise;
   int64_t value = int64_t(json_.at(key).number(largest_size));

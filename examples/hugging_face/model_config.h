@@ -36,7 +36,7 @@ class ModelConfig {
   /// Returns a flag; `otherwise` if it is absent or null.
   bool flag(const char* key, bool otherwise) const;
   /// True if the value is there and not null.
-  bool has(const char* key) const;
+  bool has(const char* key) const { return json_.has(key) && json_.at(key).literal() != "null"; }
   /// Returns the object under `key`, if there is one.
   std::optional<ModelConfig> object(const char* key) const;
 

@@ -74,13 +74,10 @@ namespace {
 
 /// Throws Error 78 if there are commas between paths of which one exists.
 void check_no_list(const std::string& data) {
-  std::vector<std::string> paths, missing;
-  for (size_t at = 0; at <= data.size();) {
-    at = std::min(data.find_first_not_of(' ', at), data.size());
-    size_t end = std::min(data.find(',', at), data.size());
-    paths.push_back(data.substr(at, end - at));
-    if (!disk().exists(paths.back())) missing.push_back(paths.back());
-    at = end + 1;
+  std::vector<std::string> paths = parts_of(data, ','), missing;
+  for (std::string& path : paths) {
+    path.erase(0, path.find_first_not_of(' '));
+    if (!disk().exists(path)) missing.push_back(path);
   }
   if (missing.size() == paths.size()) return;
   std::string none =
@@ -113,13 +110,9 @@ std::vector<DataSource> data_sources(const std::string& data) {
   if (disk().exists(data)) return {{data}};
   std::vector<DataSource> sources;
   std::string without_share;
-  for (size_t at = 0; at <= data.size();) {
-    size_t end = std::min(data.find(',', at), data.size());
-    if (auto source = source_in(data.substr(at, end - at))) sources.push_back(*source);
-    else if (without_share.empty())
-      without_share = fmt::format("`{}`", printable(data.substr(at, end - at)));
-    at = end + 1;
-  }
+  for (const std::string& part : parts_of(data, ','))
+    if (auto source = source_in(part)) sources.push_back(*source);
+    else if (without_share.empty()) without_share = fmt::format("`{}`", printable(part));
   if (sources.empty()) {
     check_no_list(data);
     return {{data}};  // a path

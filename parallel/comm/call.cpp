@@ -29,10 +29,7 @@ std::string located(const Call& c) {
 
 Ledger::Line Ledger::total() const {
   Line sum;
-  for (const Line& line : lines_) {
-    sum.calls += line.calls;
-    sum.bytes += line.bytes;
-  }
+  for (const Line& line : lines_) sum += line;
   return sum;
 }
 

@@ -113,6 +113,7 @@ class Ledger {
     Line operator-(const Line& before) const {
       return {calls - before.calls, bytes - before.bytes};
     }
+    void operator+=(const Line& more) { calls += more.calls, bytes += more.bytes; }
   };
   const Line& operator[](Call::Kind kind) const { return lines_[kind]; }
   Line total() const;

@@ -13,11 +13,20 @@ class WrapperComm : public Communicator {
   Device device() const override { return inner_->device(); }
   std::shared_ptr<Allocator> allocator() override { return inner_->allocator(); }
   /// Takes out the innermost communicator under `comm`, and ends the rest.
-  static std::unique_ptr<Communicator> innermost(std::unique_ptr<Communicator> comm);
+  static std::unique_ptr<Communicator> innermost(std::unique_ptr<Communicator> comm) {
+    while (auto* wrapper = dynamic_cast<WrapperComm*>(comm.get())) {
+      auto inner = std::move(wrapper->inner_);
+      comm = std::move(inner);
+    }
+    return comm;
+  }
 
  protected:
   /// `inner` must have no operation in flight. An error of one ends both.
-  explicit WrapperComm(std::unique_ptr<Communicator> inner);
+  explicit WrapperComm(std::unique_ptr<Communicator> inner)
+      : Communicator(inner->group()), inner_(std::move(inner)) {
+    fault_ = inner_->fault_;
+  }
   /// Returns the inner communicator; it is gone when a destructor runs.
   Communicator& inner() { return *inner_; }
   /// Starts a transfer among `inner()`, whose ledger does not count it.

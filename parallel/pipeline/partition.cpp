@@ -88,10 +88,9 @@ Unevenness unevenness(const std::vector<double>& sums, const PipelineShape& shap
 /// Returns whole numbers up to `most`, separated by commas; none if `text` is something else.
 std::vector<int64_t> counts_in(const std::string& text, int64_t most) {
   std::vector<int64_t> counts;
-  for (size_t at = 0, end = 0; end != text.npos; at = end + 1) {
-    end = text.find(',', at);
+  for (const std::string& part : parts_of(text, ',')) {
     int64_t& count = counts.emplace_back();
-    if (!parse_number(text.substr(at, end - at), count) || count < 0 || count > most) return {};
+    if (!parse_number(part, count) || count < 0 || count > most) return {};
   }
   return counts;
 }

@@ -38,10 +38,8 @@ std::string batch_that_limits(const StepOptions& asked, int64_t ranks) {
       (asked.global_batch / unit + 1) * unit);
 }
 
-/// Returns what --config fixes, and the time with that open.
-std::string fixed_by_file(const Task& task, const PlanOptions& o) {
-  PlanOptions open = o;
-  std::vector<std::string> others{"dp",
+/// The settings that leave_open() knows.
+constexpr const char* sought[] = {"dp",
                                   "pp",
                                   "tp",
                                   "cp",
@@ -52,6 +50,11 @@ std::string fixed_by_file(const Task& task, const PlanOptions& o) {
                                   "zero",
                                   "recompute",
                                   "sequence-parallel"};
+
+/// Returns what --config fixes, and the time with that open.
+std::string fixed_by_file(const Task& task, const PlanOptions& o) {
+  PlanOptions open = o;
+  std::vector<std::string> others(std::begin(sought), std::end(sought));
   for (auto& setting : o.configured) {
     std::string name = setting.substr(0, setting.find(' '));
     std::erase(open.given, name), std::erase(others, name);

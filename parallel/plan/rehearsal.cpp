@@ -15,6 +15,9 @@
 namespace triax::parallel {
 namespace {
 
+constexpr Ledger::Line Demand::*traffic[] = {&Demand::tp, &Demand::dp, &Demand::cp, &Demand::ep,
+                                             &Demand::links};
+
 /// Returns x after growing `times` times as much as it has since `before`.
 Ledger::Line further(const Ledger::Line& x, const Ledger::Line& before, double times) {
   Ledger::Line grown = x - before;
@@ -35,14 +38,8 @@ Demand so_far(const Step& step) {
            .ep = mesh.ep().ledger().total()};
   AxisSet data = mesh.data_axes();
   for (auto& [along, group] : mesh.groups())
-    if (along.contains("dp") && std::ranges::includes(data, along)) {
-      auto line = group->ledger().total();
-      d.dp.calls += line.calls, d.dp.bytes += line.bytes;
-    }
-  for (auto* link : step.replica().pipeline().links()) {
-    auto line = link->ledger().total();
-    d.links.calls += line.calls, d.links.bytes += line.bytes;
-  }
+    if (along.contains("dp") && std::ranges::includes(data, along)) d.dp += group->ledger().total();
+  for (auto* link : step.replica().pipeline().links()) d.links += link->ledger().total();
   return d;
 }
 
@@ -83,11 +80,8 @@ Demand rehearse(const Subject& of, const StepOptions& o, Communicator& world,
   step.take(input);
   if (observer.after) observer.after();
   Demand after = so_far(step), d{.peak = memory::counter()->peak()};
-  d.tp = after.tp - sent.tp;
-  d.dp = middle.dp - sent.dp;
-  d.cp = after.cp - sent.cp;
-  d.ep = after.ep - sent.ep;
-  d.links = after.links - sent.links;
+  after.dp = middle.dp;
+  for (auto line : traffic) d.*line = after.*line - sent.*line;
   for (int k = 0; k < memory::kinds; ++k)
     d.peaks[size_t(k)] = memory::counter()->peak(memory::Kind(k));
   std::set<nn::Parameter*> held;
@@ -125,11 +119,7 @@ std::vector<Demand> foresee(const Build& build, const nn::Batch& like, const Ste
     // Two rehearsals of a full pipeline show the traffic of each micro-batch.
     Demand before = rehearse_stage(same, o, full, stage);
     double times = double(micros - more) / o.mesh.pp;
-    d.tp = further(d.tp, before.tp, times);
-    d.dp = further(d.dp, before.dp, times);
-    d.cp = further(d.cp, before.cp, times);
-    d.ep = further(d.ep, before.ep, times);
-    d.links = further(d.links, before.links, times);
+    for (auto line : traffic) d.*line = further(d.*line, before.*line, times);
   }
   return stages;
 }

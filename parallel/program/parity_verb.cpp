@@ -65,14 +65,11 @@ MeshShape mesh_of(const std::string& text) {
   std::vector<int*> sizes{&shape.dp, &shape.pp, &shape.ep, &shape.cp, &shape.tp};
   auto unnamed = std::clamp<int64_t>(4 - std::ranges::count(text, 'x'), 0, 2);  // of ep and cp
   sizes.erase(sizes.begin() + 2, sizes.begin() + 2 + unnamed);
-  size_t at = 0;
-  bool fine = std::ranges::count(text, 'x') + 1 == std::ssize(sizes);
+  auto parts = parts_of(text, 'x');
+  bool fine = parts.size() == sizes.size();
   double ranks = 1;
-  for (int* size : sizes) {
-    size_t end = std::min(text.find('x', at), text.size());
-    fine = fine && parse_number(text.substr(at, end - at), *size) && *size >= 1 && *size <= 256;
-    ranks *= *size, at = std::min(end + 1, text.size());
-  }
+  for (size_t i = 0; fine && i < parts.size(); ranks *= *sizes[i++])
+    fine = parse_number(parts[i], *sizes[i]) && *sizes[i] >= 1 && *sizes[i] <= 256;
   check_input(fine, Exit::config,
               "mesh `{}`; expected dp x pp x tp, dp x pp x cp x tp or dp x pp x ep x cp x tp, each "
               "from 1 to 256, like 2x2x2",

@@ -142,6 +142,21 @@ void on_ranks(const LaunchOptions& o, int& argc, char**& argv,
   }
 }
 
+void check_output(const std::string& flag, const std::string& path) {
+  std::string folder = parent_directory(path), trial = folder + "/.tmp-" + unique_suffix();
+  check_input(disk().is_directory(folder), Exit::cannot_write,
+              "{}={}: there is no directory {}\n  Make it, or choose another --{}.", flag,
+              printable(path), printable(folder), flag);
+  try {
+    disk().replace(trial, "");  // leaves nothing if it fails
+    disk().remove(trial);
+  } catch (const Error& e) {
+    std::string_view what = e.what();
+    fail(Exit::cannot_write, "{}={}: no file can be made in {}: {}\n  Choose another --{}.", flag,
+         printable(path), printable(folder), what.substr(what.rfind(": ") + 2), flag);
+  }
+}
+
 int program(int argc, char** argv, ProgramOptions options) {
   return run_main(argc, argv, [&](int count, char** words) { return run(options, count, words); });
 }

@@ -159,11 +159,9 @@ struct ScheduleOptions {
 std::vector<double> numbers(const char* flag, const std::string& text, int count) {
   std::vector<double> all;
   bool fine = true;
-  for (size_t at = 0, end = 0; end != text.npos; at = end + 1) {
-    end = text.find(',', at);
+  for (const std::string& part : parts_of(text, ',')) {
     double& number = all.emplace_back();
-    fine = fine && parse_number(text.substr(at, end - at), number) && std::isfinite(number) &&
-           number >= 0;
+    fine = fine && parse_number(part, number) && std::isfinite(number) && number >= 0;
   }
   check_input(fine && std::ssize(all) == count, Exit::config,
               "{}={}; expected {} numbers from 0, like {}", flag, printable(text), count,

@@ -238,14 +238,6 @@ bool DeepSpeedReader::has_block(const std::string& name) const {
   return next != left_.end() && next->first.starts_with(name + ".");
 }
 
-bool DeepSpeedReader::is_auto(const std::string& key) const {
-  return has(key) && literal_of(key) == R"("auto")";
-}
-
-bool DeepSpeedReader::given(const std::string& flag) const {
-  return std::ranges::count(file_.given, flag) > 0;
-}
-
 void DeepSpeedReader::refuse(const std::string& key, const std::string& why) const {
   fail(Exit::config, "{}: {} {}", file_.path, printable(key), why);
 }

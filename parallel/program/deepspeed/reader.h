@@ -61,10 +61,10 @@ class DeepSpeedReader {
 
   bool has(const std::string& key) const { return left_.contains(key); }
   bool has_block(const std::string& name) const;
-  bool is_auto(const std::string& key) const;
+  bool is_auto(const std::string& key) const { return has(key) && literal_of(key) == R"("auto")"; }
   /// True if the program has this flag; true if it is on the command line.
   bool knows(const std::string& flag) const { return find(flag) != nullptr; }
-  bool given(const std::string& flag) const;
+  bool given(const std::string& flag) const { return std::ranges::count(file_.given, flag) > 0; }
   [[noreturn]] void refuse(const std::string& key, const std::string& why) const;
 
   /// Takes the value of a key, unless it is not there, or "auto", which leaves it to `flag`.

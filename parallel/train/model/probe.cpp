@@ -142,10 +142,7 @@ class OtherRanks {
   }
   Ledger::Line sent() const {
     Ledger::Line sum;
-    for (auto& [name, comm] : all_) {
-      auto line = comm.ledger().total();
-      sum.calls += line.calls, sum.bytes += line.bytes;
-    }
+    for (auto& [name, comm] : all_) sum += comm.ledger().total();
     return sum;
   }
 

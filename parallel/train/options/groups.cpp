@@ -13,21 +13,15 @@ namespace {
 constexpr const char* form =
     "PATTERN:lr=X,decay=X or PATTERN:frozen; ..., such as *norm*:lr=2,decay=0; *:frozen";
 
-std::string_view trimmed(std::string_view text) {
+std::string trimmed(std::string_view text) {
   auto first = text.find_first_not_of(' ');
   if (first == text.npos) return {};
-  return text.substr(first, text.find_last_not_of(' ') - first + 1);
+  return std::string(text.substr(first, text.find_last_not_of(' ') - first + 1));
 }
 
 /// Returns the parts between separators, without spaces around them.
-std::vector<std::string_view> parts_of(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (;;) {
-    auto at = text.find(separator);
-    parts.push_back(trimmed(text.substr(0, at)));
-    if (at == text.npos) return parts;
-    text.remove_prefix(at + 1);
-  }
+std::vector<std::string> trimmed_parts(std::string_view text, char separator) {
+  return transformed(parts_of(text, separator), trimmed);
 }
 
 double number_in(std::string_view text, std::string_view whole) {
@@ -43,20 +37,20 @@ OptimizerGroup group_in(std::string_view text) {
   std::string whole = printable(std::string(text));
   check_input(colon != text.npos && colon > 0, Exit::config, "groups: `{}`; expected {}", whole,
               form);
-  OptimizerGroup group{.match = std::string(trimmed(text.substr(0, colon)))};
+  OptimizerGroup group{.match = trimmed(text.substr(0, colon))};
   if (trimmed(text.substr(colon + 1)) == "frozen") {
     group.frozen = true;
     return group;
   }
   bool has_lr = false;
-  for (auto part : parts_of(text.substr(colon + 1), ',')) {
+  for (auto& part : trimmed_parts(text.substr(colon + 1), ',')) {
     auto equals = part.find('=');
     auto key = trimmed(part.substr(0, equals));
     bool known =
         equals != part.npos && (key == "lr" ? !has_lr : key == "decay" && !group.weight_decay);
     check_input(known, Exit::config,
                 "groups: `{}` has `{}`; expected lr=X or decay=X, each once, or frozen", whole,
-                printable(std::string(part)));
+                printable(part));
     double value = number_in(trimmed(part.substr(equals + 1)), text);
     if (key == "lr") group.lr = value, has_lr = true;
     else group.weight_decay = value;
@@ -102,7 +96,7 @@ bool matches(std::string_view pattern, std::string_view name) {
 std::vector<std::string> parse_patterns(const std::string& text) {
   std::vector<std::string> patterns;
   if (trimmed(text).empty()) return patterns;
-  for (auto part : parts_of(text, ';')) {
+  for (auto& part : trimmed_parts(text, ';')) {
     check_input(!part.empty(), Exit::config,
                 "patterns: `{}` has an empty one; expected PATTERN; ..., such as head.*; *lora*",
                 printable(text));
@@ -118,7 +112,7 @@ std::string unmatched(const std::string& pattern, const std::vector<std::string>
 std::vector<OptimizerGroup> parse_groups(const std::string& text) {
   std::vector<OptimizerGroup> groups;
   if (trimmed(text).empty()) return groups;
-  for (auto part : parts_of(text, ';')) groups.push_back(group_in(part));
+  for (auto& part : trimmed_parts(text, ';')) groups.push_back(group_in(part));
   return groups;
 }
 

@@ -115,15 +115,11 @@ template <class Optimizer, class Options> optim::MakeOptimizer maker(const Optio
 optim::MakeOptimizer built_in(const StepOptions& o) {
   optim::AdamWOptions adamw = o.adamw;
   adamw.offload = o.place_of(Offloaded::optimizer);
-  switch (o.algorithm) {
-    case Algorithm::adamw:
-      break;
-    case Algorithm::lion:
-      return maker<optim::Lion>(optim::LionOptions{adamw.beta1, adamw.beta2, adamw.weight_decay});
-    case Algorithm::muon:
-      return maker<optim::Muon>(
-          optim::MuonOptions{.weight_decay = adamw.weight_decay, .adamw = adamw});
-  }
+  if (o.algorithm == Algorithm::lion)
+    return maker<optim::Lion>(optim::LionOptions{adamw.beta1, adamw.beta2, adamw.weight_decay});
+  if (o.algorithm == Algorithm::muon)
+    return maker<optim::Muon>(
+        optim::MuonOptions{.weight_decay = adamw.weight_decay, .adamw = adamw});
   return maker<optim::AdamW>(adamw);
 }
 
