@@ -51,7 +51,6 @@ void add(Weights& all, const std::shared_ptr<nn::TensorFile>& file, const std::s
   }
 }
 
-/// Opens the tensors of several files.
 Weights open_parts(const std::string& directory, const std::string& prefix, const Files& files) {
   std::string index = directory + "/" + index_file;
   auto names = files.list(directory);

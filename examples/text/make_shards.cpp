@@ -39,7 +39,6 @@ uint64_t bytes_before(const std::vector<Input>& inputs, size_t input, uint64_t b
   return byte;
 }
 
-/// A piece of an input.
 struct Piece {
   std::string text;
   Source source;

@@ -167,7 +167,6 @@ class MappedFile : Immovable {
   const char* data_ = nullptr;
 };
 
-/// The tokens of one file.
 class MappedTokens {
  public:
   explicit MappedTokens(const TokenFile& file) : map_(file.path), file_(file) {}
@@ -216,7 +215,6 @@ class MappedTokens {
   TokenFile file_;
 };
 
-/// The tokens of several files.
 class JoinedTokens : public Tokens {
  public:
   void add(std::unique_ptr<MappedTokens> file) {

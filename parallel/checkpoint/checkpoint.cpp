@@ -197,10 +197,7 @@ void Checkpoint::check_claimed(const std::vector<Piece>& pieces, Communicator& r
   together(ranks, [&] {
     std::set<std::string> names;
     for (const std::string& text : wanted)
-      for (size_t begin = 0, end; begin < text.size(); begin = end + 1) {
-        end = text.find('\n', begin);
-        names.insert(text.substr(begin, end - begin));
-      }
+      for (std::string& name : parts_of(text, '\n')) names.insert(std::move(name));
     if (ranks.rank() != 0) return;
     for (const auto& [name, stored] : manifest_.tensors)
       check_input(names.contains(name), Exit::data,

@@ -54,15 +54,8 @@ Tensor ContextParallel::attend(const Qkv& in, const AttentionShape& shape,
               cp_.size(), shape.window);
   if (cp_.size() == 1 && exact_.parts == 0) return attention(in.q, in.k, in.v, shape, mask);
   ContextRows rows{cp_, in.q.size(0) / shape.time, shape, mask, exact_};
-  switch (form_) {
-    case ContextForm::ring:
-      return ring_attention(rows, in);
-    case ContextForm::gather:
-      return gather_attention(rows, in);
-    case ContextForm::heads:
-      break;
-  }
-  return heads_attention(rows, in);
+  if (form_ == ContextForm::ring) return ring_attention(rows, in);
+  return form_ == ContextForm::gather ? gather_attention(rows, in) : heads_attention(rows, in);
 }
 
 }  // namespace triax::parallel

@@ -20,7 +20,6 @@ double rounded_when_sent(const StepOptions& o) {
   return o.mesh.data() > 1 ? roundoff(o.reduce_dtype) : 0;
 }
 
-/// Returns the highest rate of any group.
 double highest_rate(const TrainOptions& o) {
   double factor = 1;
   for (auto& group : parse_groups(o.step.groups)) factor = std::max(factor, group.lr);

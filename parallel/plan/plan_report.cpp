@@ -238,7 +238,6 @@ std::string train_command(const PlanOptions& o, const Plan& p, const Hardware& h
   return lines;
 }
 
-/// Prints an object for each candidate.
 void print_json(const Task& task, const Plans& found) {
   for (const Plan& p : found.all) {
     const StepOptions& s = p.options.step;

@@ -10,7 +10,6 @@
 namespace triax::parallel {
 namespace {
 
-/// The options of `parity`.
 struct ParityOptions {
   TrainOptions train;
   std::string mesh = "2x2x2";       ///< DPxPPxTP

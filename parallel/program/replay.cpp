@@ -24,7 +24,6 @@
 namespace triax::parallel {
 namespace {
 
-/// The options of `replay`.
 struct ReplayOptions {
   std::string checkpoint;  ///< `RUN/step-N`, or a run directory
   int64_t step = 0;        ///< 0: the one after the checkpoint

@@ -65,7 +65,6 @@ std::string verdict(const Comparison& c) {
   return text;
 }
 
-/// Returns the row of lists with their cost.
 Comparison::Row row_of(const std::string& name, const ScheduleFile& s) {
   return {name,
           s.shape.chunks,
@@ -206,7 +205,6 @@ double cap_of(const ScheduleOptions& o) {
 
 void print(const std::string& text) { fmt::print("{}", folded(text)); }
 
-/// Prints the drawing, or its JSON.
 void print(const Timeline& timeline, bool json) {
   if (json) fmt::print("{}\n", timeline_json(timeline));
   else print(timeline_text(timeline, output_columns()) + "\n");

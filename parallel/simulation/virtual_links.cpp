@@ -7,7 +7,6 @@
 
 namespace triax::parallel {
 
-/// A thread that waits.
 struct VirtualLinks::Thread {
   const Group* group = nullptr;
   std::condition_variable changed = {};

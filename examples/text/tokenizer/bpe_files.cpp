@@ -168,13 +168,11 @@ std::pair<std::string, std::string> merge_in(const std::string& line, const Give
 }
 
 void read_merge_lines(const std::string& text, Given& g) {
-  for (size_t at = 0; at < text.size();) {
-    size_t end = std::min(text.find('\n', at), text.size());
-    std::string line = text.substr(at, end - at);
+  auto lines = parts_of(text, '\n');
+  if (lines[0].starts_with("#version")) lines[0].clear();
+  for (std::string& line : lines) {
     if (line.ends_with('\r')) line.pop_back();
-    bool comment = at == 0 && line.starts_with("#version");
-    if (!line.empty() && !comment) g.merges.push_back(merge_in(line, g));
-    at = end + 1;
+    if (!line.empty()) g.merges.push_back(merge_in(line, g));
   }
 }
 

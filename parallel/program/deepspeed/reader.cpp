@@ -199,7 +199,6 @@ std::string first_inside(const std::string& block, const std::vector<std::string
   return inside.substr(0, inside.find('.'));
 }
 
-/// Returns the last part of a path.
 std::string_view last_of(std::string_view key) { return key.substr(key.rfind('.') + 1); }
 
 /// Returns a value as a flag has it: 2e8 is 200000000. Other text than a number stays JSON, which

@@ -40,7 +40,6 @@ Settings rate_settings(optim::Schedule& lr) {
            {.deepspeed = "scheduler.params.warmup_type"});
 }
 
-/// Returns the settings of the built-in update rules.
 Settings rule_settings(StepOptions& s) {
   SettingGroup group(optimizer_heading, OnResume::say, {.parity = true});
   return group

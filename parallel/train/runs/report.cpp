@@ -27,7 +27,6 @@ std::string exact(double x) { return std::isfinite(x) ? fmt::format("{}", x) : "
 
 namespace {
 
-/// Returns the JSON fields of a validation.
 std::string fields(double loss, const std::map<std::string, double>& scores) {
   std::string all = fmt::format(R"(,"val_loss":{})", loss);
   for (auto& [name, value] : scores) all += fmt::format(R"(,"val_{}":{})", name, exact(value));
