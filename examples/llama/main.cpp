@@ -2,7 +2,7 @@
 #include "examples/llama/config.h"
 #include "examples/llama/hugging_face.h"
 #include "examples/llama/schedules.h"
-#include "examples/text/data_verb.h"
+#include "examples/text/make_shards.h"
 
 using namespace triax;
 

@@ -1,7 +1,7 @@
 #pragma once
 #include <cstdint>
 
-#include "examples/text/data_verb.h"
+#include "examples/text/make_shards.h"
 #include "examples/text/sample.h"
 #include "examples/text/text_data.h"
 

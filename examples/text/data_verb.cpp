@@ -1,9 +1,8 @@
-#include "examples/text/data_verb.h"
-
 #include <chrono>
 
 #include "core/check.h"
 #include "core/io/files.h"
+#include "examples/text/make_shards.h"
 #include "examples/text/tokenizer/utf8.h"
 #include "parallel/settings/terminal.h"
 #include "parallel/train/runs/report.h"

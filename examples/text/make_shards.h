@@ -2,6 +2,7 @@
 #include <functional>
 
 #include "examples/text/token_files.h"
+#include "parallel/program/program.h"
 
 namespace triax::text {
 
@@ -32,5 +33,13 @@ struct ShardProgress {
 ShardManifest make_shards(const ShardJob& job,
                           const std::function<void(const ShardProgress&)>& tell,
                           const Files& files = disk());
+
+/// The options of `data` and `data inspect`.
+struct DataOptions {
+  std::string config, inspected;
+  ShardJob job;
+};
+/// Returns the verbs of a program that make shards of tokens from texts, check and describe them.
+std::vector<parallel::Verb> data_verbs(const std::string& program, DataOptions& o);
 
 }  // namespace triax::text

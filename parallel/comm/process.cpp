@@ -7,14 +7,16 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <ios>
+#include <limits>
 #include <new>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "core/check.h"
 #include "core/shared/team.h"
-#include "parallel/comm/cpu_quota.h"
 
 namespace triax::parallel {
 namespace {
@@ -32,6 +34,27 @@ constexpr const char* torchrun_size = "WORLD_SIZE";
 void wait_for_turn(int rank) {
   constexpr auto turn = std::chrono::milliseconds(400);  // mpirun ends a job in about 300 ms
   std::this_thread::sleep_for(turn * std::min(rank, 4));
+}
+
+constexpr double unlimited = std::numeric_limits<double>::infinity();
+
+/// Returns the quota in cores. Files hold `max`, -1 or microseconds of CPU time in each period.
+double quota_in(const std::string& directory) {
+  double quota = 0, period = 0;
+  std::ifstream of_version_2(directory + "/cpu.max");
+  std::ifstream of_version_1(directory + "/cpu.cfs_quota_us");
+  bool known = of_version_2 >> quota >> period ||
+               (of_version_1 >> quota && std::ifstream(directory + "/cpu.cfs_period_us") >> period);
+  return known && quota > 0 && period > 0 ? quota / period : unlimited;
+}
+
+/// Returns the least quota of a group and of all groups around it. Inside a container its path may
+/// be that of the host: then only the last, the mount itself, is there.
+double least_quota(const std::string& mount, std::string path) {
+  double least = unlimited;
+  for (; !path.empty(); path.resize(path.rfind('/')))
+    least = std::min(least, quota_in(mount + path));
+  return std::min(least, quota_in(mount));
 }
 
 }  // namespace
@@ -96,6 +119,24 @@ void check_not_launched(const std::string& why) {
               "{}, but a launcher started {} processes ({})\n"
               "  Each of them would run the whole job. Start the program without a launcher.",
               why, a.size, a.variable);
+}
+
+double cpu_quota(const ControlGroups& groups) {
+  double least = unlimited;
+  std::ifstream lines(groups.of_process);
+  for (std::string line; std::getline(lines, line);) {  // `4:cpu,cpuacct:/path`, `0::/path`
+    size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (second == line.npos) continue;
+    std::string controllers = line.substr(first + 1, second - first - 1);
+    std::string path = line.substr(second + 1);
+    if (!path.starts_with('/') || path.find("/..") != path.npos) path = "";
+    std::vector<std::string> mounts;
+    if (controllers.empty()) mounts = {"", "/unified"};
+    else if (("," + controllers + ",").find(",cpu,") != line.npos)
+      mounts = {"/" + controllers, "/cpu"};
+    for (auto& mount : mounts) least = std::min(least, least_quota(groups.mount + mount, path));
+  }
+  return least;
 }
 
 double core_share(int sharing, int local) {

@@ -28,6 +28,16 @@ void check_not_launched(const std::string& why);
 /// start takes about half a second, is left alone. `srun --mpi=none` is no such launcher.
 bool launched();
 
+/// The paths where Linux lists a process's control groups, and their limits.
+struct ControlGroups {
+  std::string of_process = "/proc/self/cgroup", mount = "/sys/fs/cgroup";
+};
+
+/// Returns the CPU quota of this process in cores, as containers have it: the least of its control
+/// group's and of those around it, in both versions of control groups (cpu.max; cpu.cfs_quota_us).
+/// Infinity without one.
+double cpu_quota(const ControlGroups& groups = {});
+
 /// Returns the cores for each rank, perhaps less than one: those of the affinity mask, shared by
 /// `sharing` ranks, or those that the CPU quota leaves each of the `local` ranks of this host.
 double core_share(int sharing, int local);

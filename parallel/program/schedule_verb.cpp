@@ -9,7 +9,6 @@
 #include "core/check.h"
 #include "core/io/files.h"
 #include "core/io/json.h"
-#include "parallel/pipeline/synthesis/offload.h"
 #include "parallel/pipeline/synthesis/schedule_file.h"
 #include "parallel/pipeline/synthesis/synthesis.h"
 #include "parallel/pipeline/timeline.h"

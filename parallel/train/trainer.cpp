@@ -10,17 +10,6 @@
 
 namespace triax::parallel {
 
-void CallbackList::check(const char* what, const std::vector<std::string>& allowed) const {
-  if (!running_) return;
-  bool all = running_->where == On::all, fits = std::ranges::count(allowed, running_->name) > 0;
-  check_input(fits && all, Exit::config, "trainer: {} in a callback `{}`{}; expected it {}", what,
-              running_->name, all ? "" : " of the first rank alone",
-              allowed.empty() ? "outside of callbacks"
-                              : fmt::format("in {}, registered for all ranks: "
-                                            "trainer.on({{..}}, On::all)",
-                                            join(allowed, ", ")));
-}
-
 Trainer::Trainer(Task task, const TrainOptions& o, World& world, StepObserver observer)
     : Trainer(resolve_run(std::move(task), o, world), world, std::move(observer)) {}
 

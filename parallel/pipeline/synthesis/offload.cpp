@@ -1,9 +1,9 @@
-#include "parallel/pipeline/synthesis/offload.h"
-
 #include <algorithm>
 #include <map>
 #include <set>
 #include <span>
+
+#include "parallel/pipeline/synthesis/synthesis.h"
 
 namespace triax::parallel {
 namespace {

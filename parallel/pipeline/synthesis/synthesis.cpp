@@ -5,7 +5,6 @@
 
 #include "core/check.h"
 #include "parallel/pipeline/check_schedule.h"
-#include "parallel/pipeline/synthesis/offload.h"
 #include "parallel/pipeline/synthesis/search.h"
 
 namespace triax::parallel {

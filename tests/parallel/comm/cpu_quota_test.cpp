@@ -1,6 +1,4 @@
 // CPU quotas as Linux shows them, in directories of the test's own.
-#include "parallel/comm/cpu_quota.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -9,6 +7,7 @@
 
 #include "core/profile.h"
 #include "parallel/comm/clocks.h"
+#include "parallel/comm/process.h"
 #include "parallel/comm/threads/thread_comm.h"
 #include "tests/support/temporary_directory.h"
 

@@ -1,6 +1,4 @@
 // Offload and reload in a schedule: simulated, checked, added to lists, and executed.
-#include "parallel/pipeline/synthesis/offload.h"
-
 #include <gtest/gtest.h>
 
 #include <map>
@@ -11,6 +9,7 @@
 #include "parallel/pipeline/check_schedule.h"
 #include "parallel/pipeline/pipeline.h"
 #include "parallel/pipeline/synthesis/schedule_file.h"
+#include "parallel/pipeline/synthesis/synthesis.h"
 #include "tests/parallel/pipeline/schedules.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
