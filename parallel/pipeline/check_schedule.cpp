@@ -25,15 +25,9 @@ class Follower {
     check_exists(a);
     check_order(a);
     places(a)[a.kind] = position_++;
-    bool begins = a.kind == Action::forward || a.kind == Action::reload;
-    if (begins) peak_ = std::max(peak_, ++live_);
-    bool ends = purpose_ == Purpose::inference || a.kind == Action::backward ||
-                a.kind == Action::backward_weight || a.kind == Action::offload;
-    if (ends) --live_;
   }
 
-  /// Returns the most activations alive at once.
-  int end() {
+  void end() {
     for (int chunk = 0; chunk < shape_.chunks; ++chunk)
       for (int micro = 0; micro < shape_.micros; ++micro) {
         auto has = [&](Action::Kind kind) { return places({kind, chunk, micro})[kind] >= 0; };
@@ -46,7 +40,6 @@ class Follower {
         if (purpose_ == Purpose::inference) continue;
         expect(has(Action::backward_input) ? Action::backward_weight : Action::backward);
       }
-    return peak_;
   }
 
  private:
@@ -100,7 +93,7 @@ class Follower {
   const int stage_;
   const Purpose purpose_;
   std::vector<Places> places_;
-  int position_ = 0, live_ = 0, peak_ = 0;
+  int position_ = 0;
 };
 
 /// One end of a handover: the position in its list at which a stage sends or receives.
@@ -146,21 +139,40 @@ void check_matched(const std::vector<Actions>& lists, const PipelineShape& shape
 
 }  // namespace
 
+Kept most_kept(const Actions& list, const std::vector<int>& layers) {
+  Kept now, most;
+  for (const Action& a : list) {
+    int n = layers.empty() ? 1 : layers[size_t(a.chunk)];
+    bool ends_input = a.kind == Action::backward || a.kind == Action::backward_input;
+    bool ends_weight = a.kind == Action::backward || a.kind == Action::backward_weight;
+    if (a.kind == Action::forward || a.kind == Action::reload) now.live += n, now.held += n;
+    if (a.kind == Action::offload) now.live -= n, now.held -= n;
+    if (a.kind == Action::backward_input) now.waiting += n;
+    most = {std::max(most.live, now.live), std::max(most.held, now.held),
+            std::max(most.waiting, now.waiting)};
+    if (ends_input) now.live -= n;
+    if (ends_weight) now.held -= n;
+    if (a.kind == Action::backward_weight) now.waiting -= n;
+  }
+  return most;
+}
+
 std::vector<int> check_schedule(const Schedule& schedule, const PipelineShape& shape,
                                 Purpose purpose) {
   std::vector<Actions> lists = lists_of(schedule, shape);
-  std::vector<int> peak_live;
   for (int stage = 0; stage < shape.stages; ++stage) {
     Follower follower(shape, stage, purpose);
     for (const Action& a : lists[size_t(stage)]) follower.take(a);
-    peak_live.push_back(follower.end());
+    follower.end();
   }
   check_matched(lists, shape);
   Simulation simulation = simulate(lists, shape);
   check_input(!simulation.deadlock(), Exit::config,
               "schedule: deadlock: {}; expected that some stage can always go on",
               describe_deadlock(simulation, lists));
-  return peak_live;
+  return transformed(lists, [&](const Actions& list) {
+    return purpose == Purpose::training ? most_kept(list).held : int(!list.empty());
+  });
 }
 
 }  // namespace triax::parallel

@@ -38,7 +38,7 @@ struct Stage {
 
 class Ring {
  public:
-  Ring(const std::vector<Actions>& lists, const PipelineShape& shape, const ActionTimes& times)
+  Ring(const std::vector<Actions>& lists, const PipelineShape& shape, const StageTimes& times)
       : shape_(shape), times_(times) {
     for (const Actions& list : lists) stages_.push_back({.list = &list});
     for (int stage = 0; stage < shape.stages; ++stage) line_up(stage);
@@ -56,6 +56,13 @@ class Ring {
  private:
   Stage& at(int stage) { return stages_[size_t(stage)]; }
   int channel(const Handover& t) const { return 2 * link_of(shape_, t) + t.kind; }
+  double duration(int stage, const Action& a) const {
+    const Durations& of = times_[size_t(shape_.virtual_stage(stage, a.chunk))];
+    const double by_kind[] = {of.forward,        of.backward_input + of.backward_weight,
+                              of.backward_input, of.backward_weight,
+                              of.copy,           of.copy};
+    return by_kind[a.kind];
+  }
 
   void post(int stage, const Posted& p) {
     if (!stays(shape_, p.handover)) {
@@ -70,10 +77,9 @@ class Ring {
   /// Lists the receives of `stage` and posts the first of each channel.
   void line_up(int stage) {
     Stage& s = at(stage);
-    for (size_t i = 0; i < s.list->size(); ++i) {
-      const Action& a = (*s.list)[i];
+    for (const Action& a : *s.list) {
       if (auto input = received_by(shape_, stage, a)) s.coming[channel(*input)].push_back(*input);
-      if (a.kind == Action::offload) s.copy[{a.chunk, a.micro}] = times_.actions[size_t(stage)][i];
+      if (a.kind == Action::offload) s.copy[{a.chunk, a.micro}] = duration(stage, a);
     }
     for (auto& [channel, rest] : s.coming) post(stage, {rest.front(), false, 0});
   }
@@ -90,7 +96,7 @@ class Ring {
     Stage& s = at(stage);
     for (; s.next < s.list->size(); ++s.next) {
       const Action& a = (*s.list)[s.next];
-      double takes = times_.actions[size_t(stage)][s.next];
+      double takes = duration(stage, a);
       if (copies(a.kind)) {
         ran.push_back(copied(s, stage, a, takes));
         continue;
@@ -138,7 +144,7 @@ class Ring {
     const Posted& other = peer.posted.front();
     if (other.sends == own.sends || other.handover != handover) return false;
     double start = std::max({own.at, other.at, queue.free_from, peer.free_from});
-    double latency = times_.latencies[size_t(std::min(handover.from, handover.to))];
+    double latency = times_[size_t(std::min(handover.from, handover.to))].latency;
     at(receiver).arrived.emplace(handover, start + latency);
     ready_.push_back(receiver);
     queue.free_from = peer.free_from = start;
@@ -179,24 +185,10 @@ class Ring {
   }
 
   const PipelineShape& shape_;
-  const ActionTimes& times_;
+  const StageTimes& times_;
   std::vector<Stage> stages_;
   std::deque<int> ready_;  // stages that may have something to run
 };
-
-double duration(const Durations& of, Action::Kind kind) {
-  const double by_kind[] = {of.forward,        of.backward_input + of.backward_weight,
-                            of.backward_input, of.backward_weight,
-                            of.copy,           of.copy};
-  return by_kind[kind];
-}
-
-void check_lists(const std::vector<Actions>& lists, const PipelineShape& shape, size_t times) {
-  check(std::ssize(lists) == shape.stages, "simulate: {} lists for {} stages; expected one each",
-        lists.size(), shape.stages);
-  check(int64_t(times) == shape.virtual_stages(),
-        "simulate: times of {} virtual stages; expected {}", times, shape.virtual_stages());
-}
 
 }  // namespace
 
@@ -214,23 +206,10 @@ Simulation simulate(const std::vector<Actions>& lists, const PipelineShape& shap
 
 Simulation simulate(const std::vector<Actions>& lists, const PipelineShape& shape,
                     const StageTimes& times) {
-  check_lists(lists, shape, times.size());
-  ActionTimes each;
-  for (int stage = 0; stage < shape.stages; ++stage) {
-    auto& takes = each.actions.emplace_back();
-    for (const Action& a : lists[size_t(stage)])
-      takes.push_back(duration(times[size_t(shape.virtual_stage(stage, a.chunk))], a.kind));
-  }
-  for (const Durations& d : times) each.latencies.push_back(d.latency);
-  return simulate(lists, shape, each);
-}
-
-Simulation simulate(const std::vector<Actions>& lists, const PipelineShape& shape,
-                    const ActionTimes& times) {
-  check_lists(lists, shape, times.latencies.size());
-  for (size_t s = 0; s < lists.size(); ++s)
-    check(s < times.actions.size() && times.actions[s].size() == lists[s].size(),
-          "simulate: stage {}: expected a time of each of its {} actions", s, lists[s].size());
+  check(std::ssize(lists) == shape.stages, "simulate: {} lists for {} stages; expected one each",
+        lists.size(), shape.stages);
+  check(std::ssize(times) == shape.virtual_stages(),
+        "simulate: times of {} virtual stages; expected {}", times.size(), shape.virtual_stages());
   return Ring(lists, shape, times).run();
 }
 

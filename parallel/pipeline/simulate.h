@@ -19,12 +19,6 @@ using StageTimes = std::vector<Durations>;
 /// Returns times of equal stages; a micro-batch takes `per_stage` through a whole stage.
 StageTimes equal_stages(const PipelineShape& shape, const Durations& per_stage);
 
-/// Measured durations, one for each action.
-struct ActionTimes {
-  std::vector<std::vector<double>> actions;  ///< by stage, in the order of its list
-  std::vector<double> latencies;             ///< of every virtual stage to the next
-};
-
 /// An offload or a reload takes the time of its copy.
 struct TimedAction {
   int stage = 0;
@@ -61,9 +55,6 @@ Simulation simulate(const std::vector<Actions>& lists, const PipelineShape& shap
 /// Simulates with a time for each virtual stage. Throws unless there is one for each.
 Simulation simulate(const std::vector<Actions>& lists, const PipelineShape& shape,
                     const StageTimes& times);
-/// Simulates with a time for every action. Throws unless each has one.
-Simulation simulate(const std::vector<Actions>& lists, const PipelineShape& shape,
-                    const ActionTimes& times);
 
 /// Returns the circle of waits: `stage 0, position 3 (forward of ...) waits for ...`. Empty without
 /// a deadlock.

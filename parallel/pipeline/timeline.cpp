@@ -52,17 +52,6 @@ Drawing draw(const Timeline& t) {
   return g;
 }
 
-template <class Times>
-Timeline made(const std::string& name, const Schedule& schedule, const PipelineShape& shape,
-              const Times& times) {
-  Timeline t{.name = name, .shape = shape};
-  t.peak_live = check_schedule(schedule, shape);
-  t.simulation = simulate(lists_of(schedule, shape), shape, times);
-  for (const TimedAction& a : t.simulation.actions)
-    if (auto sent = sent_by(shape, a.stage, a.action)) t.handovers.push_back(*sent);
-  return t;
-}
-
 std::string plural(int count, const char* what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
@@ -80,12 +69,12 @@ Timeline make_timeline(const std::string& name, const Schedule& schedule,
 
 Timeline make_timeline(const std::string& name, const Schedule& schedule,
                        const PipelineShape& shape, const StageTimes& times) {
-  return made(name, schedule, shape, times);
-}
-
-Timeline make_timeline(const std::string& name, const Schedule& schedule,
-                       const PipelineShape& shape, const ActionTimes& times) {
-  return made(name, schedule, shape, times);
+  Timeline t{.name = name, .shape = shape};
+  t.peak_live = check_schedule(schedule, shape);
+  t.simulation = simulate(lists_of(schedule, shape), shape, times);
+  for (const TimedAction& a : t.simulation.actions)
+    if (auto sent = sent_by(shape, a.stage, a.action)) t.handovers.push_back(*sent);
+  return t;
 }
 
 std::string timeline_text(const Timeline& t, int columns) {

@@ -23,9 +23,6 @@ Timeline make_timeline(const std::string& name, const Schedule& schedule,
 /// Makes one with a time for each virtual stage.
 Timeline make_timeline(const std::string& name, const Schedule& schedule,
                        const PipelineShape& shape, const StageTimes& times);
-/// Makes one with a time for every action.
-Timeline make_timeline(const std::string& name, const Schedule& schedule,
-                       const PipelineShape& shape, const ActionTimes& times);
 
 /// Returns text for a terminal: a row per stage, in which `F3b` is the forward of micro-batch 3
 /// through chunk b. Rows longer than `columns` are continued in further blocks of rows. The

@@ -13,24 +13,6 @@ Kept kept_of(const StepOptions& o, int stage, int64_t micros) {
 
 }  // namespace
 
-Kept most_kept(const Actions& list, const std::vector<int>& layers) {
-  Kept now, most;
-  for (const Action& a : list) {
-    int n = layers.empty() ? 1 : layers[size_t(a.chunk)];
-    bool ends_input = a.kind == Action::backward || a.kind == Action::backward_input;
-    bool ends_weight = a.kind == Action::backward || a.kind == Action::backward_weight;
-    if (a.kind == Action::forward || a.kind == Action::reload) now.live += n, now.held += n;
-    if (a.kind == Action::offload) now.live -= n, now.held -= n;
-    if (a.kind == Action::backward_input) now.waiting += n;
-    most = {std::max(most.live, now.live), std::max(most.held, now.held),
-            std::max(most.waiting, now.waiting)};
-    if (ends_input) now.live -= n;
-    if (ends_weight) now.held -= n;
-    if (a.kind == Action::backward_weight) now.waiting -= n;
-  }
-  return most;
-}
-
 bool is_built_in(const StepOptions& o) {
   auto names = schedule_names();
   return std::ranges::count(names, o.schedule) > 0;
