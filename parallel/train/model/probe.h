@@ -10,7 +10,7 @@
 #include "parallel/context/context_parallel.h"
 #include "parallel/pipeline/pipeline.h"
 #include "parallel/tensor/tensor_parallel.h"
-#include "parallel/train/options/axis_kind.h"
+#include "parallel/train/options/options.h"
 
 namespace triax::parallel {
 
