@@ -56,6 +56,11 @@ template <class Range> std::string join(const Range& items, std::string_view sep
   return text;
 }
 
+/// Returns `1 rank`, `3 ranks`.
+template <class Number> std::string counted(Number count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
 /// A format string, checked at compile time, that remembers where it stands.
 template <class... Args> struct LocatedFormat {
   template <class S>

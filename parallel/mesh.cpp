@@ -190,13 +190,13 @@ void check_shape(const MeshShape& s, int ranks, const Fits& fits) {
               ranks == 1 ? "1 is" : fmt::format("{} are", ranks));
   if (product == ranks) return;
   auto others = transformed(shapes_like(s, ranks, fits), [&](auto& o) { return flags(o, s); });
-  const char* plural = ranks == 1 ? "" : "s";
+  std::string started = counted(ranks, "rank");
   fail(Exit::config,
-       "mesh: {} = {} does not equal the {} rank{} started\n"
-       "  With {} rank{} try: {}\n"
+       "mesh: {} = {} does not equal the {} started\n"
+       "  With {} try: {}\n"
        "  For this mesh: mpirun -np {} with the same command, or --comm threads --ranks {}",
-       listed(s, "{} {}", " * "), product, ranks, plural, ranks, plural, join(others, ", or "),
-       product, product);
+       listed(s, "{} {}", " * "), product, started, started, join(others, ", or "), product,
+       product);
 }
 
 Mesh::Mesh(Communicator& world, MeshShape s) : world_(world), shape_(s) {
@@ -246,8 +246,7 @@ Communicator& Mesh::data_without(const AxisSet& cut) {
 }
 
 std::string describe(const MeshShape& s) {
-  std::string all =
-      fmt::format("mesh: {} = {} rank{}\n", str(s), s.size(), s.size() == 1 ? "" : "s");
+  std::string all = fmt::format("mesh: {} = {}\n", str(s), counted(s.size(), "rank"));
   auto axes = s.axes();
   auto line = [&](const std::string& what, const AxisSet& along) {
     all += fmt::format("  {:<5}{}\n", what, groups(s, along));

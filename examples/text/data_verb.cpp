@@ -59,9 +59,9 @@ int make(const ShardJob& job) {
   auto m = make_shards(job, [&](const ShardProgress& p) { told = true, progress.tell(p); });
   uint64_t bytes = 0;
   for (auto& input : m.inputs) bytes += input.bytes;
-  say(fmt::format("{}{}: {} tokens of {} in {} shard{} of {}, {:.2f} bytes of text a token, {}",
-                  job.out, told ? "" : " was complete", m.tokens(), m.vocabulary, m.shards.size(),
-                  m.shards.size() == 1 ? "" : "s", m.width == 2 ? "u16" : "u32",
+  say(fmt::format("{}{}: {} tokens of {} in {} of {}, {:.2f} bytes of text a token, {}", job.out,
+                  told ? "" : " was complete", m.tokens(), m.vocabulary,
+                  counted(m.shards.size(), "shard"), m.width == 2 ? "u16" : "u32",
                   double(bytes) / double(m.tokens()), parallel::duration(seconds_since(start))));
   return 0;
 }

@@ -31,8 +31,7 @@ Pipeline::Pipeline(Mesh& mesh, std::vector<nn::Layers> chunks, const PipelineOpt
 
 /// Compares transfers now: sides that see one differently would find out only when it happens.
 void Pipeline::agree(Communicator& stages) const {
-  std::string mine =
-      fmt::format("{} chunk{} and sends", chunks_.size(), chunks_.size() == 1 ? "" : "s");
+  std::string mine = counted(chunks_.size(), "chunk") + " and sends";
   for (auto& b : options_.boundaries) mine += fmt::format(" {} {}", b.shape, b.dtype);
   auto told = gather_text(stages, mine);
   on_first(stages, [&] {

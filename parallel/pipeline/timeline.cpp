@@ -52,10 +52,6 @@ Drawing draw(const Timeline& t) {
   return g;
 }
 
-std::string plural(int count, const char* what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
 }  // namespace
 
 double Timeline::bubble() const {
@@ -78,10 +74,10 @@ Timeline make_timeline(const std::string& name, const Schedule& schedule,
 }
 
 std::string timeline_text(const Timeline& t, int columns) {
-  std::string chunks = t.shape.chunks > 1 ? " of " + plural(t.shape.chunks, "chunk") : "";
+  std::string chunks = t.shape.chunks > 1 ? " of " + counted(t.shape.chunks, "chunk") : "";
   if (t.shape.placement == Placement::v) chunks += " in a V";
   std::string text =
-      fmt::format("{}: {}{}, {} micro-batch{}\n", t.name, plural(t.shape.stages, "stage"), chunks,
+      fmt::format("{}: {}{}, {} micro-batch{}\n", t.name, counted(t.shape.stages, "stage"), chunks,
                   t.shape.micros, t.shape.micros == 1 ? "" : "es");
   Drawing g = draw(t);
   constexpr size_t margin = 16;  // of `stage 63  live  `

@@ -74,9 +74,9 @@ std::string describe(const nn::Layers& layers) {
     ++counts[layer.name.substr(0, layer.name.find_last_not_of("0123456789") + 1)];
   auto [name, count] = *std::ranges::max_element(counts, {}, [](auto& c) { return c.second; });
   int64_t all = std::ssize(layers), others = all - count;
-  if (count < 2 || name.empty()) return fmt::format("{} layer{}", all, all == 1 ? "" : "s");
-  std::string rest = fmt::format(" and {} other layer{}", others, others == 1 ? "" : "s");
-  return fmt::format("{} {}s{}", count, name, others > 0 ? rest : "");
+  if (count < 2 || name.empty()) return counted(all, "layer");
+  std::string rest = others > 0 ? " and " + counted(others, "other layer") : "";
+  return fmt::format("{} {}s{}", count, name, rest);
 }
 
 class Search {
@@ -219,10 +219,7 @@ class Search {
 
 }  // namespace
 
-const Demand& Plan::fullest() const {
-  return *std::max_element(stages.begin(), stages.end(),
-                           [](const Demand& a, const Demand& b) { return a.peak < b.peak; });
-}
+const Demand& Plan::fullest() const { return *std::ranges::max_element(stages, {}, &Demand::peak); }
 
 double Plan::need(const Hardware& h) const {
   bool beside = h.on_host() && options.step.offload_dir.empty();

@@ -77,9 +77,9 @@ void print_head(const Task& task, const PlanOptions& o, const Plans& found) {
   if (s.offload != Offloaded::nothing) text += "transfers of offloaded state are not timed\n";
   if (s.optimizer || s.algorithm != Algorithm::adamw) text += "updates are timed as AdamW's\n";
   text += fmt::format(
-      "{} rank{} of {}, {} per node: {} for tensors{}; products at {:.3g} of {:.3g} TFLOP/s, "
+      "{} of {}, {} per node: {} for tensors{}; products at {:.3g} of {:.3g} TFLOP/s, "
       "memory {:.3g} of {:.3g} TB/s; {:.3g} GB/s within a node, {:.3g} GB/s a node to others\n",
-      ranks, ranks == 1 ? "" : "s", h.name, h.per_node, show_bytes(found.budget),
+      counted(ranks, "rank"), h.name, h.per_node, show_bytes(found.budget),
       o.memory.empty() ? fmt::format(", {} reserved", show_bytes(h.reserve)) : "",
       h.products * h.peak(s.dtype) / 1e12, h.peak(s.dtype) / 1e12, h.kernels * h.bandwidth / 1e12,
       h.bandwidth / 1e12, h.link_part * h.link / 1e9, h.network_part * h.network / 1e9);
@@ -262,7 +262,7 @@ void print_left_out(const std::vector<std::string>& refusals) {
                                output_columns()));
   if (refusals.size() <= most) return;
   size_t more = refusals.size() - most;
-  fmt::print("left out: for {} more reason{}, which `| less` shows\n", more, more == 1 ? "" : "s");
+  fmt::print("left out: for {}, which `| less` shows\n", counted(more, "more reason"));
 }
 
 /// Suggests what would make the largest part smaller, and is not done yet.
@@ -304,9 +304,9 @@ void check_against_run(const Task& task, const Plan& p) {
       foresee(task.build, like, s);  // on this machine's CPUs, whatever the plan is for
   for (const Demand& d : predicted) needed += double(d.peak) * double(s.mesh.stage());
   check_input(room == 0 || needed < 0.8 * room, Exit::config,
-              "check: {} rank{} on this machine need {} of tensors; {} are free\n"
+              "check: {} on this machine need {} of tensors; {} are free\n"
               "  Plan without --check, or check a smaller model or mesh.",
-              ranks, ranks == 1 ? "" : "s", show_bytes(needed), show_bytes(room));
+              counted(ranks, "rank"), show_bytes(needed), show_bytes(room));
   auto found = measure(task.build, like, s);
   fmt::print("\n{:>5}  {:>14} {:>14} {:>8}\n", "stage", "predicted", "measured", "apart");
   for (size_t i = 0; i < found.size(); ++i) {

@@ -77,8 +77,8 @@ std::string heading(const std::string& path, const Manifest& m, const Texts& set
                   of("dp"), of("pp"), more("ep"), more("cp"), of("tp"), of("zero"), of("schedule"));
   uint64_t bytes = 0;
   for (auto& file : m.files) bytes += file.bytes;
-  return text + fmt::format("{} tensors in {} file{}, {}\n", m.tensors.size(), m.files.size(),
-                            m.files.size() == 1 ? "" : "s", shown(bytes));
+  return text + fmt::format("{} tensors in {}, {}\n", m.tensors.size(),
+                            counted(m.files.size(), "file"), shown(bytes));
 }
 
 /// Returns all facts beside tensors, each once.

@@ -325,8 +325,8 @@ void compare_metrics(Verdict& v, const Recording& r, const std::string& run) {
     return;
   }
   if (equal > 0)
-    v.equal.push_back(fmt::format("loss and norm of {} step{} as in {}", equal,
-                                  equal == 1 ? "" : "s", file.path));
+    v.equal.push_back(
+        fmt::format("loss and norm of {} as in {}", counted(equal, "step"), file.path));
 }
 
 std::string describe(const nn::NamedTensor& t, const std::string& part) {

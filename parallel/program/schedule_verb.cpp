@@ -119,8 +119,8 @@ std::string comparison_text(const Comparison& c) {
       "schedule", "cost", "bubble");
   for (const Comparison::Row& r : c.rows) text += table_row(r, f.budget);
   text += fmt::format(
-      "{:<16} {:>10.6g} {:>7.2f}%  no schedule of {} chunk{} a stage{} costs less in this memory\n",
-      "bound", f.bound, 100 * c.best_bubble(), f.shape.chunks, f.shape.chunks == 1 ? "" : "s",
+      "{:<16} {:>10.6g} {:>7.2f}%  no schedule of {} a stage{} costs less in this memory\n",
+      "bound", f.bound, 100 * c.best_bubble(), counted(f.shape.chunks, "chunk"),
       f.shape.placement == Placement::v ? " in a V" : "");
   return text + verdict(c);
 }

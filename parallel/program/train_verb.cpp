@@ -167,8 +167,8 @@ class TrainCall {
     Hardware h = calibrate(world, {.round = 3e-3, .rounds = 5, .less = 4}).hardware;
     std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     if (world.rank() == 0)
-      fmt::print("auto: measured the hardware in {:.1f} s: {} rank{}, threads of each: {}\n",
-                 took.count(), world.size(), world.size() == 1 ? "" : "s", world.threads());
+      fmt::print("auto: measured the hardware in {:.1f} s: {}, threads of each: {}\n", took.count(),
+                 counted(world.size(), "rank"), world.threads());
     return h;
   }
 

@@ -20,11 +20,10 @@ std::string steps_at_zero(const TrainOptions& o, int64_t begun) {
 std::string crowding(const World& world) {
   int threads = world.threads(), ranks = world.local_size();
   if (threads <= world.core_share()) return "";
-  return fmt::format(
-      "{} rank{} of this host x {} thread{} on {:.3g} core{}: they wait for each other{}\n", ranks,
-      ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s", world.core_share() * ranks,
-      world.core_share() * ranks == 1 ? "" : "s",
-      threads > 1 ? "; set a smaller OMP_NUM_THREADS" : "");
+  return fmt::format("{} of this host x {} on {:.3g} core{}: they wait for each other{}\n",
+                     counted(ranks, "rank"), counted(threads, "thread"), world.core_share() * ranks,
+                     world.core_share() * ranks == 1 ? "" : "s",
+                     threads > 1 ? "; set a smaller OMP_NUM_THREADS" : "");
 }
 
 /// Returns settings that change nothing in this run, and a batch larger than the data, a line each.
@@ -86,8 +85,8 @@ std::string Trainer::describe_start() const {
       text += fmt::format("left out, since damaged: step-{}\n", step);
   }
   if (int64_t n = metrics_ ? metrics_->missing() : 0; n > 0)
-    text += fmt::format("{} lacks the line{} of {} step{} before this start\n", options_.metrics,
-                        n > 1 ? "s" : "", n, n > 1 ? "s" : "");
+    text += fmt::format("{} lacks the line{} of {} before this start\n", options_.metrics,
+                        n > 1 ? "s" : "", counted(n, "step"));
   return text;
 }
 
