@@ -273,8 +273,6 @@ TextData::TextData(TokensPtr tokens, TokensPtr held_out, std::string vocabulary,
               split.name, left, all);
 }
 
-int64_t TextData::val_tokens() const { return std::max<int64_t>(tokens() - train_tokens_ - 1, 0); }
-
 std::shared_ptr<const Windows> TextData::train_samples() const {
   auto all = std::make_shared<Windows>(
       tokens_, vocabulary_, Windows::Range{0, train_tokens_, context_, 1, document_end_});

@@ -80,7 +80,7 @@ class TextData {
   int64_t tokens() const { return tokens_->size() + (held_out_ ? held_out_->size() : 0); }
   int64_t train_tokens() const { return train_tokens_; }
   /// Returns the number of held-out targets: all tokens of that part but the first, or 0.
-  int64_t val_tokens() const;
+  int64_t val_tokens() const { return std::max<int64_t>(tokens() - train_tokens_ - 1, 0); }
 
   std::shared_ptr<const Windows> train_samples() const;
   /// Returns none if nothing is held out.

@@ -169,10 +169,6 @@ int64_t TensorParallel::rows(int64_t all) const {
   return all / size();
 }
 
-int64_t TensorParallel::samples_apart() const {
-  return sequence_ ? autograd::samples_at_once() : 1;
-}
-
 int64_t TensorParallel::first_row(int64_t mine) const {
   check_input(samples_apart() == 1, Exit::config,
               "bitwise with sequence-parallel: a layer that is `independent` asks for its first "

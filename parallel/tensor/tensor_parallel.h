@@ -109,7 +109,7 @@ class TensorParallel {
   int64_t rows(int64_t all) const;
   /// Returns the number of samples of which this rank has rows, a share of each, one after another:
   /// more than 1 with `sequence` in a layer that sees several at once (autograd::SamplesAtOnce).
-  int64_t samples_apart() const;
+  int64_t samples_apart() const { return sequence_ ? autograd::samples_at_once() : 1; }
   /// Returns the index of the first of this rank's `mine` rows among all rows. Throws Error 78
   /// where it has rows of several samples apart.
   int64_t first_row(int64_t mine) const;

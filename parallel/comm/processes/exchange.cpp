@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <set>
 #include <utility>
 
 #include "core/memory.h"
@@ -34,11 +35,9 @@ class Requests {
     return open_.empty();
   }
   std::vector<int> peers() const {
-    std::vector<int> ranks;
-    for (const Open& o : open_) ranks.push_back(o.peer);
-    std::sort(ranks.begin(), ranks.end());
-    ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
-    return ranks;
+    std::set<int> ranks;
+    for (const Open& o : open_) ranks.insert(o.peer);
+    return {ranks.begin(), ranks.end()};
   }
 
  private:

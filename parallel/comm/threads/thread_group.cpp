@@ -39,8 +39,6 @@ bool Rendezvous::help() {
   return last;
 }
 
-void Rendezvous::leave(int rank) { held_[size_t(rank)] = {}; }
-
 void RankStatus::fail(const std::string& why) {
   {
     std::lock_guard guard(mutex_);

@@ -29,7 +29,7 @@ class Rendezvous {
   /// Does the pieces that are left. True if this call finished the last one.
   bool help();
   /// Gives this rank its tensors back. Call it after `finished()`.
-  void leave(int rank);
+  void leave(int rank) { held_[size_t(rank)] = {}; }
 
   Call call;
   int first = -1;  ///< the rank that came first; `call` is its call

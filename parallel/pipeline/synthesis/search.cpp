@@ -23,8 +23,6 @@ void Search::offer(const std::vector<Actions>& lists, double cost) {
   if (cost < cost_ - p_.rounding) best_ = lists, cost_ = cost;
 }
 
-bool Search::over(double share) const { return meets(cost_, bound_) || left() <= 1 - share; }
-
 double Search::left() const {
   if (p_.budget.tries > 0) return 1 - double(tried_) / double(p_.budget.tries);
   // An action takes longer, the more stages there are.

@@ -34,7 +34,7 @@ class Search {
 
  private:
   /// True if the bound is met, or `share` of the budget used.
-  bool over(double share) const;
+  bool over(double share) const { return meets(cost_, bound_) || left() <= 1 - share; }
   /// Returns the share of the budget that is left: of the given tries, or else of actions.
   double left() const;
   /// Makes a try. Its score may be infinite if its soft score is above `most` and its cost no lower
