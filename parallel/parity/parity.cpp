@@ -173,14 +173,13 @@ Exit parity(const Task& given, TrainOptions o, OneRank takes) {
   task.identity = identity_of(given);  // read once for all ranks and runs
   choose_batch(o);
   resolve(o, o.step.mesh.size());
-  fmt::print("{}",
-             folded(fmt::format("parity: {} against one rank, {} steps", title(o.step), o.steps)));
+  print_folded(fmt::format("parity: {} against one rank, {} steps", title(o.step), o.steps));
   if (int64_t micros = std::max(2, o.step.mesh.pp); o.step.accumulation() < micros)
-    fmt::print("{}", folded(fmt::format(
-                         "note: {} micro-batch{} a replica; --global-batch {} tests gradient "
-                         "accumulation and the pipeline too\n",
-                         o.step.accumulation(), o.step.accumulation() == 1 ? "" : "es",
-                         o.step.micro_batch * o.step.mesh.replicas() * micros)));
+    print_folded(
+        fmt::format("note: {} micro-batch{} a replica; --global-batch {} tests gradient "
+                    "accumulation and the pipeline too\n",
+                    o.step.accumulation(), o.step.accumulation() == 1 ? "" : "es",
+                    o.step.micro_batch * o.step.mesh.replicas() * micros));
   std::fflush(stdout);
   // Errors of the mesh come first: they say more than those of the reference.
   Facts facts = probe(task.build, batch_like(task, o.step.micro_batch), probe_options(o.step));
@@ -197,7 +196,7 @@ Exit parity(const Task& given, TrainOptions o, OneRank takes) {
     std::fflush(stdout);
   });
   if (!difference) {
-    fmt::print("{}", folded(compared(reference, o.step.mesh)));
+    print_folded(compared(reference, o.step.mesh));
     return Exit::ok;
   }
   print(*difference);

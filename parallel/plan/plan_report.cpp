@@ -89,7 +89,7 @@ void print_head(const Task& task, const PlanOptions& o, const Plans& found) {
   text += fmt::format("{} ways timed, memory of {} rehearsed; the model's FLOP alone take {}",
                       found.candidates, found.all.size(),
                       show_time(best.mfu * best.time.total() / h.products));
-  std::fputs(folded(text).c_str(), stdout);
+  print_folded(text);
 }
 
 /// Returns the kind that takes most of a rank's memory.
@@ -204,9 +204,7 @@ void print_rows(const Plans& found, std::span<const Plan> all) {
     fmt::print("{}{}\n", row == 0 ? "\n" : "", line);
   }
   if (!left_out.empty())
-    std::fputs(
-        folded(fmt::format("more columns on a wider terminal: {}", join(left_out, ", "))).c_str(),
-        stdout);
+    print_folded(fmt::format("more columns on a wider terminal: {}", join(left_out, ", ")));
 }
 
 /// Returns the whole command that trains this.

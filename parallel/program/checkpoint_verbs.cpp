@@ -15,8 +15,6 @@ namespace {
 
 using Texts = std::map<std::string, std::string>;
 
-void say(const std::string& text) { fmt::print("{}", folded(text)); }
-
 uint64_t bytes_of(const StoredTensor& t) { return uint64_t(t.full.numel()) * size_of(t.dtype); }
 
 std::string shown(uint64_t bytes) { return show_bytes(double(bytes)); }
@@ -105,7 +103,7 @@ int inspect(const std::string& run) {
   std::string text = heading(path, m, facts) + "\n" + table(m) + "\nsettings:\n";
   for (auto& [name, text_of] : facts)
     text += fmt::format("  {} = {}\n", printable(name), brief(text_of));
-  say(text);
+  print_folded(text);
   return int(Exit::ok);
 }
 
@@ -113,8 +111,8 @@ int inspect(const std::string& run) {
 int verify(const std::string& path) {
   auto alone = single_rank();
   Checkpoint c = Checkpoint::open(newest_checkpoint(path), *alone);
-  say(heading(c.path(), c.manifest(), saved_settings(c.manifest().state)) +
-      "every checksum is right\n");
+  print_folded(heading(c.path(), c.manifest(), saved_settings(c.manifest().state)) +
+               "every checksum is right\n");
   return int(Exit::ok);
 }
 

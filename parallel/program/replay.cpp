@@ -146,8 +146,6 @@ std::optional<CheckpointState> take_settings(ReplayOptions& what, TrainOptions& 
   return begin.state;
 }
 
-void tell(const std::string& text) { fmt::print("{}", folded(text)); }
-
 /// The record of one rank.
 struct Recording {
   std::vector<StepResult> steps;  ///< all after the checkpoint; without the last if it diverged
@@ -350,12 +348,12 @@ void show(const Recording& r, const ReplayOptions& what) {
     if (s.step == what.step)
       fmt::print("loss {}, gradient norm {}{}\n", s.loss, s.grad_norm,
                  s.skipped ? ", skipped" : "");
-  if (r.value && what.out.empty()) tell(describe(*r.value, r.part));
+  if (r.value && what.out.empty()) print_folded(describe(*r.value, r.part));
   if (r.value && !what.out.empty())
     nn::save_tensors(what.out, {*r.value}, {{"replay", r.table.of}, {"part", r.part}});
   if (what.tensor.empty() && what.out.empty()) fmt::print("{}", describe(r.table.rows));
   if (what.tensor.empty() && !what.out.empty()) save_table(what.out, r.table);
-  if (!what.out.empty()) tell(fmt::format("written to {}\n", what.out));
+  if (!what.out.empty()) print_folded(fmt::format("written to {}\n", what.out));
 }
 
 /// Trains `task` on up to the step, on ranks that are threads, observes one of them, and prints its
@@ -375,7 +373,7 @@ Exit replay_and_compare(Task task, TrainOptions o, const ReplayOptions& what) {
   task.identity = identity_of(task);  // read once for all ranks
   o.out = o.metrics = "";
   Recording r = record(task, o, what, later);
-  tell(fmt::format("replay: {}, from {}\n", r.table.of, what.checkpoint));
+  print_folded(fmt::format("replay: {}, from {}\n", r.table.of, what.checkpoint));
   show(r, what);
   Verdict v;
   std::span<const Digest> rows(r.table.rows);
@@ -386,9 +384,10 @@ Exit replay_and_compare(Task task, TrainOptions o, const ReplayOptions& what) {
                 what.compare, printable(table->of), r.table.of);
     v.add(table->rows, rows, "digests", what.compare);
   }
-  if (!v.different.empty()) tell(fmt::format("DIFFERENT: {}\n", join(v.different, "; ")));
-  else if (!v.equal.empty()) tell(fmt::format("EQUAL: {}\n", join(v.equal, "; ")));
-  else tell("nothing to compare with: no metrics of these steps, no checkpoint of this one\n");
+  if (!v.different.empty()) print_folded(fmt::format("DIFFERENT: {}\n", join(v.different, "; ")));
+  else if (!v.equal.empty()) print_folded(fmt::format("EQUAL: {}\n", join(v.equal, "; ")));
+  else
+    print_folded("nothing to compare with: no metrics of these steps, no checkpoint of this one\n");
   if (r.diverged) std::rethrow_exception(r.diverged);
   return v.different.empty() ? Exit::ok : Exit::differs;
 }

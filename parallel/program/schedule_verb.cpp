@@ -202,11 +202,9 @@ double cap_of(const ScheduleOptions& o) {
   return per_stage ? cap * o.shape.stages : cap;
 }
 
-void print(const std::string& text) { fmt::print("{}", folded(text)); }
-
 void print(const Timeline& timeline, bool json) {
   if (json) fmt::print("{}\n", timeline_json(timeline));
-  else print(timeline_text(timeline, output_columns()) + "\n");
+  else print_folded(timeline_text(timeline, output_columns()) + "\n");
 }
 
 /// Returns the problems of a search: of --chunks, or else of one chunk and of two in a V, that of
@@ -278,7 +276,7 @@ void search(const ScheduleOptions& o, const Schedules& schedules) {
   }
   std::string path = o.save.empty() ? "found" : o.save;
   print(make_timeline(path, schedule_from(found, path), found.shape, found.times), false);
-  print(comparison_text(beside));
+  print_folded(comparison_text(beside));
 }
 
 bool contains(const std::vector<std::string>& given, const char* flag) {
@@ -330,7 +328,7 @@ void show_file(const ScheduleOptions& o, const std::vector<std::string>& given) 
   shape.placement = file.shape.placement;
   Schedule schedule = schedule_from(file, o.schedule);
   print(make_timeline(o.schedule, schedule, shape, file.times), o.json);
-  if (!o.json) print(comparison_text({{row_of(o.schedule, file)}, file}));
+  if (!o.json) print_folded(comparison_text({{row_of(o.schedule, file)}, file}));
 }
 
 /// Prints a schedule, or searches for one and prints it beside the others. `flags`: those given.

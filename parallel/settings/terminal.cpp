@@ -90,6 +90,8 @@ std::string folded(std::string_view text, int columns) {
   return lines;
 }
 
+void print_folded(std::string_view text) { fmt::print("{}", folded(text)); }
+
 void SearchProgress::say(const std::string& line) {
   if (!due()) return;
   fmt::print(stderr, "{}\n", line);

@@ -20,6 +20,8 @@ std::string wrapped(std::string_view text, int columns, int indent = 0);
 /// Returns text whose lines of more than `columns` columns are broken at spaces; the continuations
 /// are indented by two columns more. Other lines, and words of any length, stay as they are.
 std::string folded(std::string_view text, int columns = output_columns());
+/// Prints such a text on stdout.
+void print_folded(std::string_view text);
 
 /// Prints the progress of a long search on stderr: a line every two seconds at most.
 class SearchProgress {
