@@ -2,7 +2,7 @@
 #include <deque>
 #include <utility>
 
-#include "autograd/node.h"
+#include "triax/autograd/node.h"
 
 namespace triax {
 

@@ -1,10 +1,10 @@
-#include "autograd/engine.h"
+#include "triax/autograd/engine.h"
 
 #include <algorithm>
 
-#include "autograd/record.h"
-#include "core/check.h"
-#include "core/profile.h"
+#include "triax/autograd/record.h"
+#include "triax/core/check.h"
+#include "triax/core/profile.h"
 
 namespace triax {
 namespace autograd {

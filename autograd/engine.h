@@ -5,8 +5,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "autograd/backward.h"
-#include "autograd/node.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/node.h"
 
 namespace triax::autograd {
 

@@ -1,5 +1,5 @@
 #pragma once
-#include "autograd/record.h"
+#include "triax/autograd/record.h"
 
 // A product of a GELU's output gives the gradient of the GELU's input at once: the slope is applied
 // where the product writes, and the output's gradient is never stored.

@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
-#include "core/shared/sums.h"
-#include "core/tensor.h"
+#include "triax/core/shared/sums.h"
+#include "triax/core/tensor.h"
 
 namespace triax::autograd {
 

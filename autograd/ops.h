@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include "autograd/record.h"
+#include "triax/autograd/record.h"
 
 // THE list of differentiable ops. Unless said otherwise: float tensors of any strides, all of one
 // dtype and on one device (no promotion: cast is explicit), results contiguous and new; wrong

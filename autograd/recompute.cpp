@@ -1,11 +1,11 @@
 #include <algorithm>
 
-#include "autograd/backward.h"
-#include "autograd/gelu.h"
-#include "autograd/record.h"
-#include "autograd/rows_alike.h"
-#include "autograd/touched.h"
-#include "core/check.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/gelu.h"
+#include "triax/autograd/record.h"
+#include "triax/autograd/rows_alike.h"
+#include "triax/autograd/touched.h"
+#include "triax/core/check.h"
 
 namespace triax {
 namespace autograd {

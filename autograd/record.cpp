@@ -1,13 +1,13 @@
-#include "autograd/record.h"
+#include "triax/autograd/record.h"
 
 #include <algorithm>
 #include <atomic>
 #include <utility>
 
-#include "autograd/backward.h"
-#include "autograd/touched.h"
-#include "core/check.h"
-#include "core/profile.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/touched.h"
+#include "triax/core/check.h"
+#include "triax/core/profile.h"
 
 namespace triax {
 namespace autograd {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "autograd/node.h"
+#include "triax/autograd/node.h"
 
 namespace triax {
 

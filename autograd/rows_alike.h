@@ -1,5 +1,5 @@
 #pragma once
-#include "core/scoped.h"
+#include "triax/core/scoped.h"
 
 namespace triax::autograd {
 

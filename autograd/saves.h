@@ -1,5 +1,5 @@
 #pragma once
-#include "autograd/backward.h"
+#include "triax/autograd/backward.h"
 
 namespace triax {
 

@@ -1,5 +1,5 @@
 #pragma once
-#include "core/tensor.h"
+#include "triax/core/tensor.h"
 
 namespace triax::autograd {
 

@@ -11,7 +11,7 @@
 #include <functional>
 #include <vector>
 
-#include "parallel/comm/launch/world.h"
+#include "triax/parallel/comm/launch/world.h"
 
 namespace {
 

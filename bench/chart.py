@@ -30,6 +30,8 @@ def bars_of(page: str) -> list[Bar]:
         if not cells or cells[0] == "workload":
             names = cells
         elif names and not line.startswith("|--"):
+            if len(cells) != len(names):
+                raise ValueError(f"{machine}, {cells[0]}: {len(cells)} columns; expected {len(names)}")
             row = dict(zip(names, cells, strict=True))
             ratio = next((value for name, value in row.items() if name.startswith("ratio")), "")
             if not (numbers := RATIO.match(ratio)):

@@ -2,7 +2,7 @@
 """minigpt or llama against PyTorch on this machine: the same model, the same tokens and steps.
 
     python3 bench/compare_pytorch.py --triax build/release/bin/minigpt --workload mini --threads 2
-    python3 bench/compare_pytorch.py --triax build/release/bin/llama --workload llama --threads 2
+    python3 bench/compare_pytorch.py --triax build/release/bin/triax-llama --workload llama --threads 2
 
 Machines differ and neighbours disturb, so only paired ratios count: both sides run as processes of
 their own in turn, A B A B, and each pair gives one ratio of step times. Steps are the median ones

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """resnet against PyTorch on this machine: ResNet-18 for images of 32 x 32 pixels, in fp32.
 
-    python3 bench/compare_resnet.py --triax build/release/bin/resnet --threads 2
+    python3 bench/compare_resnet.py --triax build/release/bin/triax-resnet --threads 2
 
 Both sides run as processes of their own in turn, A B A B, and each pair gives one ratio, of the
 median step's images per second. PyTorch runs with channels last (or --layout first), and glibc set

@@ -8,16 +8,16 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
-#include "autograd/backward.h"
-#include "autograd/ops.h"
-#include "autograd/record.h"
-#include "core/check.h"
-#include "nn/linear.h"
-#include "parallel/comm/launch/world.h"
-#include "parallel/program/verbs.h"
-#include "parallel/tensor/embedding.h"
-#include "parallel/tensor/linear.h"
-#include "parallel/train/step/step.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/ops.h"
+#include "triax/autograd/record.h"
+#include "triax/core/check.h"
+#include "triax/nn/linear.h"
+#include "triax/parallel/comm/launch/world.h"
+#include "triax/parallel/program/verbs.h"
+#include "triax/parallel/tensor/embedding.h"
+#include "triax/parallel/tensor/linear.h"
+#include "triax/parallel/train/step/step.h"
 
 namespace {
 

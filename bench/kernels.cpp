@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "bench/shapes.h"
-#include "core/shared/attention.h"
-#include "core/shared/team.h"
+#include "triax/core/shared/attention.h"
+#include "triax/core/shared/team.h"
 
 // What the CPU kernels reach: products and attention in GFLOP/s; memory-bound kernels in GB/s,
 // beside memcpy. OMP_NUM_THREADS sets the threads. Machines are noisy:

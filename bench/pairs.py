@@ -31,8 +31,10 @@ def check_python(python: str) -> None:
 @contextlib.contextmanager
 def busy(count: int) -> Iterator[None]:
     """Keeps `count` processes meanwhile that do nothing but compute."""
-    neighbours = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    neighbours = []
     try:
+        for _ in range(count):
+            neighbours.append(subprocess.Popen([sys.executable, "-c", "while True: pass"]))
         yield
     finally:
         for neighbour in neighbours:

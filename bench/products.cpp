@@ -8,7 +8,7 @@
 #include <string>
 
 #include "bench/shapes.h"
-#include "core/shared/team.h"
+#include "triax/core/shared/team.h"
 
 // fp32 matrix products of triax beside those of another BLAS, alternating in one process:
 //   OMP_NUM_THREADS=2 bench_products LIBRARY [ROUNDS]

@@ -1,8 +1,8 @@
 #pragma once
 #include <vector>
 
-#include "core/backend.h"
-#include "core/random.h"
+#include "triax/core/backend.h"
+#include "triax/core/random.h"
 
 // The matrix products of a transformer block, for benchmarks.
 namespace triax {

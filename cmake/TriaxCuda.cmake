@@ -86,7 +86,7 @@ endif()
 function(triax_cuda_kernels target)
   add_library(${target} OBJECT ${ARGN})
   set_target_properties(${target} PROPERTIES CUDA_STANDARD 20 CUDA_STANDARD_REQUIRED ON)
-  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_include_directories(${target} PRIVATE ${triax_headers})
   target_compile_definitions(${target} PRIVATE TRIAX_TARGET=device)
   target_compile_options(${target} PRIVATE
     --fmad=false  # as core/CMakeLists.txt has it: fused products are asked for by name

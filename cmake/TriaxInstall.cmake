@@ -11,7 +11,6 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/triax)
 # Static libraries hand on what they link, so a user's project has to find it too.
 set(package_of_fmt fmt)
 set(package_of_Threads Threads)
-set(package_of_OpenMP OpenMP)
 set(package_of_MPI MPI)
 set(package_of_CUDA CUDAToolkit)
 set(package_of_triax CUDAToolkit)  # triax::cudnn, triax::nccl: TriaxCudaLibraries.cmake
@@ -54,12 +53,14 @@ foreach(library ${libraries})
   set_target_properties(${library} PROPERTIES EXPORT_NAME ${name})
 endforeach()
 install(TARGETS triax ${libraries} EXPORT triax
-  FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/triax)
+  FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT triax NAMESPACE triax:: FILE triaxTargets.cmake DESTINATION ${package_dir})
 
 install(PROGRAMS ${PROJECT_SOURCE_DIR}/scripts/launch.sh
   ${PROJECT_SOURCE_DIR}/scripts/launch_restarts.sh
-  ${PROJECT_SOURCE_DIR}/scripts/launch_elastic.sh DESTINATION ${CMAKE_INSTALL_BINDIR})
+  ${PROJECT_SOURCE_DIR}/scripts/launch_elastic.sh DESTINATION share/triax/scripts)
+file(CREATE_LINK ../share/triax/scripts/launch.sh ${PROJECT_BINARY_DIR}/triax-launch SYMBOLIC)
+install(FILES ${PROJECT_BINARY_DIR}/triax-launch DESTINATION ${CMAKE_INSTALL_BINDIR})
 # What reads the files of runs: in Python, which finds the parts of a script where its link leads.
 set(readers report overlay compare_checkpoints bisect_runs)
 list(TRANSFORM readers PREPEND ${PROJECT_SOURCE_DIR}/scripts/ OUTPUT_VARIABLE scripts)
@@ -78,5 +79,6 @@ install(PROGRAMS ${PROJECT_SOURCE_DIR}/examples/slurm/one_node.sh
   ${PROJECT_SOURCE_DIR}/examples/slurm/several_nodes.sh
   ${PROJECT_SOURCE_DIR}/examples/slurm/several_nodes_gpus.sh DESTINATION share/triax/slurm)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/LICENSE
+install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md ${PROJECT_SOURCE_DIR}/LICENSE
+  ${PROJECT_SOURCE_DIR}/NOTICE ${PROJECT_SOURCE_DIR}/LICENSES/CC-BY-4.0.txt
   DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -24,12 +24,18 @@ endif()
 # Kernels and reductions ask for -O3 themselves; the rest is compiled sooner without it.
 add_compile_options($<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O2>)
 
+# Loops marked "omp simd" are vectorised; threads are a team of our own (core/shared/team.h).
+add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fopenmp-simd>)
+
 find_package(Threads REQUIRED)
-find_package(OpenMP REQUIRED)
 find_package(fmt REQUIRED)
 
+# Headers are included as "triax/core/tensor.h", from the repository as from an installed triax.
+set(triax_headers ${PROJECT_BINARY_DIR}/include)
+file(MAKE_DIRECTORY ${triax_headers})
+file(CREATE_LINK ${PROJECT_SOURCE_DIR} ${triax_headers}/triax SYMBOLIC)
+
 # A library for one folder: its sources and public headers, linked to the folders on its left.
-# Headers are included as "core/tensor.h", from the repository as from an installed triax.
 function(triax_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
   add_library(triax_${name} STATIC ${ARG_SOURCES})
@@ -42,8 +48,8 @@ function(triax_library name)
     "/core/(cpu|cuda)/|/core/io/json|/program/deepspeed/|/comm/(threads|processes|gpu)/")
   list(FILTER internal EXCLUDE REGEX "/comm/.*_comm\\.h$")
   list(REMOVE_ITEM headers ${internal} "")
-  target_sources(triax_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR}
-    FILES ${headers})
+  list(TRANSFORM headers REPLACE "^${PROJECT_SOURCE_DIR}/" "${triax_headers}/triax/")
+  target_sources(triax_${name} PUBLIC FILE_SET HEADERS BASE_DIRS ${triax_headers} FILES ${headers})
   target_compile_features(triax_${name} PUBLIC cxx_std_20)
   target_link_libraries(triax_${name} PUBLIC ${ARG_LINKS})
   triax_warnings(triax_${name})
@@ -60,6 +66,6 @@ function(triax_warnings target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wno-missing-field-initializers
     $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
     $<$<BOOL:${CMAKE_UNITY_BUILD}>:-Wno-shadow> $<$<BOOL:${CMAKE_UNITY_BUILD}>:-Wno-subobject-linkage>
-    -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=
-    -fmacro-prefix-map=${from_there}/=)
+    -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/= -fmacro-prefix-map=${triax_headers}/triax/=
+    -fmacro-prefix-map=${from_there}/= -fmacro-prefix-map=include/triax/=)
 endfunction()

@@ -1,13 +1,13 @@
-#include "core/backend.h"
+#include "triax/core/backend.h"
 
-#include "core/check.h"
-#include "core/cpu/levels.h"
+#include "triax/core/check.h"
+#include "triax/core/cpu/levels.h"
 #if TRIAX_CUDA
-#include "core/cuda/runtime/devices.h"
+#include "triax/core/cuda/runtime/devices.h"
 #endif
-#include "core/functors/binary.h"
-#include "core/gpus.h"
-#include "core/meta/meta.h"
+#include "triax/core/functors/binary.h"
+#include "triax/core/gpus.h"
+#include "triax/core/meta/meta.h"
 
 namespace triax {
 

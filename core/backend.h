@@ -3,11 +3,11 @@
 #include <memory>
 #include <variant>
 
-#include "core/functors/list.h"
-#include "core/numbers/fixed_point.h"
-#include "core/numbers/update.h"
-#include "core/random.h"
-#include "core/tensor.h"
+#include "triax/core/functors/list.h"
+#include "triax/core/numbers/fixed_point.h"
+#include "triax/core/numbers/update.h"
+#include "triax/core/random.h"
+#include "triax/core/tensor.h"
 
 namespace triax {
 

@@ -7,10 +7,10 @@
 #include <type_traits>
 #include <vector>
 
-#include "core/device.h"
-#include "core/dtype.h"
-#include "core/error.h"
-#include "core/shape.h"
+#include "triax/core/device.h"
+#include "triax/core/dtype.h"
+#include "triax/core/error.h"
+#include "triax/core/shape.h"
 
 // Kept out of the headers that .cu files include: fmt 9 does not compile under nvcc 13.
 

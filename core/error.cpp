@@ -1,6 +1,6 @@
-#include "core/error.h"
+#include "triax/core/error.h"
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax {
 

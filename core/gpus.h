@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "core/profile.h"
+#include "triax/core/profile.h"
 
 namespace triax {
 

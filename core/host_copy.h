@@ -1,7 +1,7 @@
 #pragma once
 #include <memory>
 
-#include "core/backend.h"
+#include "triax/core/backend.h"
 
 namespace triax {
 

@@ -1,4 +1,4 @@
-#include "core/memory.h"
+#include "triax/core/memory.h"
 
 namespace triax::memory {
 namespace {

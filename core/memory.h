@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <memory>
 
-#include "core/scoped.h"
+#include "triax/core/scoped.h"
 
 namespace triax::memory {
 

@@ -2,7 +2,7 @@
 #include <memory>
 #include <vector>
 
-#include "core/storage.h"
+#include "triax/core/storage.h"
 
 namespace triax {
 

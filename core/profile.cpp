@@ -1,9 +1,9 @@
-#include "core/profile.h"
+#include "triax/core/profile.h"
 
 #include <chrono>
 #include <utility>
 
-#include "core/gpus.h"
+#include "triax/core/gpus.h"
 
 namespace triax {
 namespace {

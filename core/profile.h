@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "core/scoped.h"
+#include "triax/core/scoped.h"
 
 namespace triax {
 

@@ -1,4 +1,4 @@
-#include "core/random.h"
+#include "triax/core/random.h"
 
 #include <cmath>
 #include <numbers>

@@ -2,7 +2,7 @@
 #include <cstdint>
 #include <string_view>
 
-#include "core/numbers/half.h"
+#include "triax/core/numbers/half.h"
 
 namespace triax::random {
 

@@ -1,8 +1,8 @@
-#include "core/shape.h"
+#include "triax/core/shape.h"
 
 #include <algorithm>
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax {
 

@@ -1,7 +1,7 @@
-#include "core/storage.h"
+#include "triax/core/storage.h"
 
-#include "core/check.h"
-#include "core/noted_storages.h"
+#include "triax/core/check.h"
+#include "triax/core/noted_storages.h"
 
 namespace triax {
 

@@ -5,8 +5,8 @@
 #include <functional>
 #include <memory>
 
-#include "core/device.h"
-#include "core/memory.h"
+#include "triax/core/device.h"
+#include "triax/core/memory.h"
 
 namespace triax {
 

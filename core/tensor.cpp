@@ -1,11 +1,11 @@
-#include "core/tensor.h"
+#include "triax/core/tensor.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include "core/backend.h"
-#include "core/check.h"
-#include "core/noted_storages.h"
+#include "triax/core/backend.h"
+#include "triax/core/check.h"
+#include "triax/core/noted_storages.h"
 
 namespace triax {
 

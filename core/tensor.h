@@ -4,10 +4,10 @@
 #include <span>
 #include <vector>
 
-#include "core/device.h"
-#include "core/dtype.h"
-#include "core/shape.h"
-#include "core/storage.h"
+#include "triax/core/device.h"
+#include "triax/core/dtype.h"
+#include "triax/core/shape.h"
+#include "triax/core/storage.h"
 
 namespace triax {
 

@@ -1,7 +1,7 @@
 // Every rank brings a tensor, all get the sum: `mpirun -np 4 all_reduce`.
 #include <fmt/core.h>
 
-#include "parallel/comm/launch/world.h"
+#include "triax/parallel/comm/launch/world.h"
 
 using namespace triax;
 

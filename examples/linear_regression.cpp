@@ -2,11 +2,11 @@
 // share of the points and all end with the same line.
 #include <fmt/core.h>
 
-#include "autograd/backward.h"
-#include "nn/linear.h"
-#include "optim/sgd.h"
-#include "parallel/comm/launch/world.h"
-#include "parallel/data/data_parallel.h"
+#include "triax/autograd/backward.h"
+#include "triax/nn/linear.h"
+#include "triax/optim/sgd.h"
+#include "triax/parallel/comm/launch/world.h"
+#include "triax/parallel/data/data_parallel.h"
 
 using namespace triax;
 

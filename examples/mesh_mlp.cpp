@@ -4,10 +4,10 @@
 #include <cmath>
 #include <numbers>
 
-#include "core/random.h"
-#include "parallel/program/program.h"
-#include "parallel/tensor/embedding.h"
-#include "parallel/tensor/linear.h"
+#include "triax/core/random.h"
+#include "triax/parallel/program/program.h"
+#include "triax/parallel/tensor/embedding.h"
+#include "triax/parallel/tensor/linear.h"
 
 using namespace triax;
 

@@ -4,13 +4,13 @@
 
 #include <cmath>
 
-#include "autograd/backward.h"
-#include "core/check.h"
-#include "nn/linear.h"
-#include "optim/adamw.h"
-#include "optim/schedule.h"
-#include "parallel/comm/launch/world.h"
-#include "parallel/data/data_parallel.h"
+#include "triax/autograd/backward.h"
+#include "triax/core/check.h"
+#include "triax/nn/linear.h"
+#include "triax/optim/adamw.h"
+#include "triax/optim/schedule.h"
+#include "triax/parallel/comm/launch/world.h"
+#include "triax/parallel/data/data_parallel.h"
 
 using namespace triax;
 

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "nn/rows.h"
+#include "triax/nn/rows.h"
 
 namespace triax::nn {
 

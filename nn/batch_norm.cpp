@@ -1,6 +1,6 @@
-#include "nn/batch_norm.h"
+#include "triax/nn/batch_norm.h"
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax::nn {
 

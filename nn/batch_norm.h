@@ -1,7 +1,7 @@
 #pragma once
-#include "autograd/ops.h"
-#include "nn/batch.h"
-#include "nn/module.h"
+#include "triax/autograd/ops.h"
+#include "triax/nn/batch.h"
+#include "triax/nn/module.h"
 
 namespace triax::nn {
 

@@ -1,12 +1,12 @@
-#include "nn/buffer.h"
+#include "triax/nn/buffer.h"
 
 #include <cstddef>
 #include <numeric>
 
-#include "autograd/touched.h"
-#include "core/backend.h"
-#include "core/check.h"
-#include "core/numbers/update.h"
+#include "triax/autograd/touched.h"
+#include "triax/core/backend.h"
+#include "triax/core/check.h"
+#include "triax/core/numbers/update.h"
 
 namespace triax::nn {
 

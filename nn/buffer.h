@@ -1,7 +1,7 @@
 #pragma once
 #include <string>
 
-#include "core/tensor.h"
+#include "triax/core/tensor.h"
 
 namespace triax::nn {
 

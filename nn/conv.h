@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "autograd/ops.h"
-#include "nn/module.h"
+#include "triax/autograd/ops.h"
+#include "triax/nn/module.h"
 
 namespace triax::nn {
 

@@ -1,6 +1,6 @@
-#include "nn/key_value_cache.h"
+#include "triax/nn/key_value_cache.h"
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax::nn {
 namespace {

@@ -1,9 +1,9 @@
 #pragma once
 #include <map>
 
-#include "autograd/ops.h"
-#include "nn/batch.h"
-#include "nn/module.h"
+#include "triax/autograd/ops.h"
+#include "triax/nn/batch.h"
+#include "triax/nn/module.h"
 
 namespace triax::nn {
 

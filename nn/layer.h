@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "nn/batch.h"
-#include "nn/module.h"
+#include "triax/nn/batch.h"
+#include "triax/nn/module.h"
 
 namespace triax::nn {
 

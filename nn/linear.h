@@ -1,6 +1,6 @@
 #pragma once
-#include "autograd/ops.h"
-#include "nn/module.h"
+#include "triax/autograd/ops.h"
+#include "triax/nn/module.h"
 
 namespace triax::nn {
 

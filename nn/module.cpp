@@ -1,10 +1,10 @@
-#include "nn/module.h"
+#include "triax/nn/module.h"
 
 #include <algorithm>
 #include <cctype>
 
-#include "core/check.h"
-#include "core/random.h"
+#include "triax/core/check.h"
+#include "triax/core/random.h"
 
 namespace triax::nn {
 

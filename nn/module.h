@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/error.h"
-#include "nn/buffer.h"
-#include "nn/parameter.h"
+#include "triax/core/error.h"
+#include "triax/nn/buffer.h"
+#include "triax/nn/parameter.h"
 
 namespace triax::nn {
 

@@ -1,10 +1,10 @@
-#include "nn/parameter.h"
+#include "triax/nn/parameter.h"
 
 #include <algorithm>
 
-#include "core/check.h"
-#include "core/random.h"
-#include "core/shared/team.h"
+#include "triax/core/check.h"
+#include "triax/core/random.h"
+#include "triax/core/shared/team.h"
 
 namespace triax::nn {
 

@@ -3,8 +3,8 @@
 #include <optional>
 #include <string>
 
-#include "autograd/record.h"
-#include "core/tensor.h"
+#include "triax/autograd/record.h"
+#include "triax/core/tensor.h"
 
 namespace triax::nn {
 

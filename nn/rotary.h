@@ -4,7 +4,7 @@
 #include <numbers>
 #include <vector>
 
-#include "nn/key_value_cache.h"
+#include "triax/nn/key_value_cache.h"
 
 namespace triax::nn {
 

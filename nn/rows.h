@@ -1,8 +1,8 @@
 #pragma once
 #include <vector>
 
-#include "autograd/ops.h"
-#include "core/shared/attention.h"
+#include "triax/autograd/ops.h"
+#include "triax/core/shared/attention.h"
 
 namespace triax::nn {
 

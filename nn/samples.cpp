@@ -1,9 +1,9 @@
-#include "nn/samples.h"
+#include "triax/nn/samples.h"
 
 #include <algorithm>
 
-#include "core/check.h"
-#include "core/io/checksum.h"
+#include "triax/core/check.h"
+#include "triax/core/io/checksum.h"
 
 namespace triax::nn {
 namespace {

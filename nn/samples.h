@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/batch.h"
+#include "triax/nn/batch.h"
 
 namespace triax::nn {
 

@@ -5,8 +5,8 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/check.h"
-#include "nn/layer.h"
+#include "triax/core/check.h"
+#include "triax/nn/layer.h"
 
 namespace triax::nn {
 

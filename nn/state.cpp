@@ -1,11 +1,11 @@
-#include "nn/state.h"
+#include "triax/nn/state.h"
 
 #include <algorithm>
 #include <cstring>
 #include <numeric>
 
-#include "core/check.h"
-#include "core/io/checksum.h"
+#include "triax/core/check.h"
+#include "triax/core/io/checksum.h"
 
 namespace triax::nn {
 

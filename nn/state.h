@@ -2,9 +2,9 @@
 #include <string>
 #include <vector>
 
-#include "core/io/files.h"
-#include "core/io/safetensors.h"
-#include "core/tensor.h"
+#include "triax/core/io/files.h"
+#include "triax/core/io/safetensors.h"
+#include "triax/core/tensor.h"
 
 namespace triax::nn {
 

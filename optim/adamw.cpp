@@ -1,10 +1,10 @@
-#include "optim/adamw.h"
+#include "triax/optim/adamw.h"
 
 #include <algorithm>
 
-#include "core/profile.h"
-#include "optim/prepare.h"
-#include "optim/window.h"
+#include "triax/core/profile.h"
+#include "triax/optim/prepare.h"
+#include "triax/optim/window.h"
 
 namespace triax::optim {
 

@@ -2,8 +2,8 @@
 #include <memory>
 #include <optional>
 
-#include "optim/offload.h"
-#include "optim/optimizer.h"
+#include "triax/optim/offload.h"
+#include "triax/optim/optimizer.h"
 
 namespace triax::optim {
 

@@ -1,9 +1,9 @@
-#include "optim/averaged.h"
+#include "triax/optim/averaged.h"
 
 #include <cmath>
 #include <string_view>
 
-#include "optim/prepare.h"
+#include "triax/optim/prepare.h"
 
 namespace triax::optim {
 

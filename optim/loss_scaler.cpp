@@ -1,11 +1,11 @@
-#include "optim/loss_scaler.h"
+#include "triax/optim/loss_scaler.h"
 
 #include <algorithm>
 #include <cmath>
 #include <sstream>
 
-#include "core/check.h"
-#include "core/io/files.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
 
 namespace triax::optim {
 

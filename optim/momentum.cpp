@@ -1,9 +1,9 @@
-#include "optim/momentum.h"
+#include "triax/optim/momentum.h"
 
-#include "core/check.h"
-#include "optim/lion.h"
-#include "optim/prepare.h"
-#include "optim/sgd.h"
+#include "triax/core/check.h"
+#include "triax/optim/lion.h"
+#include "triax/optim/prepare.h"
+#include "triax/optim/sgd.h"
 
 namespace triax::optim {
 

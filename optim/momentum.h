@@ -1,5 +1,5 @@
 #pragma once
-#include "optim/optimizer.h"
+#include "triax/optim/optimizer.h"
 
 namespace triax::optim {
 

@@ -1,9 +1,9 @@
-#include "optim/muon.h"
+#include "triax/optim/muon.h"
 
 #include <cmath>
 
-#include "core/profile.h"
-#include "optim/prepare.h"
+#include "triax/core/profile.h"
+#include "triax/optim/prepare.h"
 
 namespace triax::optim {
 namespace {

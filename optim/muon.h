@@ -1,5 +1,5 @@
 #pragma once
-#include "optim/adamw.h"
+#include "triax/optim/adamw.h"
 
 namespace triax::optim {
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "core/device.h"
+#include "triax/core/device.h"
 
 namespace triax::optim {
 

@@ -3,9 +3,9 @@
 #include <memory>
 #include <vector>
 
-#include "core/numbers/update.h"
-#include "core/profile.h"
-#include "optim/slot.h"
+#include "triax/core/numbers/update.h"
+#include "triax/core/profile.h"
+#include "triax/optim/slot.h"
 
 namespace triax::optim {
 

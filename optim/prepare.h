@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <map>
 
-#include "autograd/ops.h"
-#include "core/check.h"
-#include "optim/slot.h"
+#include "triax/autograd/ops.h"
+#include "triax/core/check.h"
+#include "triax/optim/slot.h"
 
 namespace triax::optim {
 

@@ -1,11 +1,11 @@
-#include "optim/schedule.h"
+#include "triax/optim/schedule.h"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
-#include "core/check.h"
-#include "core/numbers/update.h"
+#include "triax/core/check.h"
+#include "triax/core/numbers/update.h"
 
 namespace triax::optim {
 

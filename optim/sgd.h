@@ -1,5 +1,5 @@
 #pragma once
-#include "optim/momentum.h"
+#include "triax/optim/momentum.h"
 
 namespace triax::optim {
 

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "core/backend.h"
-#include "optim/offload.h"
+#include "triax/core/backend.h"
+#include "triax/optim/offload.h"
 
 namespace triax::optim {
 

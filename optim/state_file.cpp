@@ -1,4 +1,4 @@
-#include "optim/state_file.h"
+#include "triax/optim/state_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -8,9 +8,9 @@
 #include <system_error>
 #include <utility>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "optim/offload.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/optim/offload.h"
 
 namespace triax::optim {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <thread>
 
-#include "core/error.h"
-#include "core/scoped.h"
+#include "triax/core/error.h"
+#include "triax/core/scoped.h"
 
 namespace triax::optim {
 

@@ -1,4 +1,4 @@
-#include "optim/window.h"
+#include "triax/optim/window.h"
 
 #include <sys/mman.h>
 
@@ -7,8 +7,8 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "core/backend.h"
-#include "core/check.h"
+#include "triax/core/backend.h"
+#include "triax/core/check.h"
 
 namespace triax::optim {
 namespace {

@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
-#include "core/storage.h"
-#include "optim/offload.h"
-#include "optim/state_file.h"
+#include "triax/core/storage.h"
+#include "triax/optim/offload.h"
+#include "triax/optim/state_file.h"
 
 namespace triax::optim {
 

@@ -1,9 +1,9 @@
-#include "parallel/mesh.h"
+#include "triax/parallel/mesh.h"
 
 #include <algorithm>
 #include <array>
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax::parallel {
 namespace {

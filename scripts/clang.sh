@@ -3,14 +3,14 @@
 #
 #   scripts/clang.sh [CTEST OPTIONS]
 #
-# The build is in build/clang. clang brings OpenMP in a package of its own (libomp-dev).
+# The build is in build/clang.
 
 set -euo pipefail
 # shellcheck source=scripts/common.sh
 . "$(dirname -- "${BASH_SOURCE[0]}")/common.sh"
 
 case ${1:-} in -h | --help) usage scripts/clang.sh && exit ;; esac
-have clang++ || die "clang: no clang++ here" "apt-get install clang libomp-dev"
+have clang++ || die "clang: no clang++ here" "apt-get install clang"
 
 scripts/setup.sh
 build clang

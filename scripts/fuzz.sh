@@ -20,12 +20,12 @@ esac
 scripts/setup.sh
 build release --target minigpt llama resnet
 export PYTHONDONTWRITEBYTECODE=1 failed=0
-for program in minigpt llama resnet; do
-  if [[ $program = resnet && -n ${3:-} ]]; then continue; fi
+for program in minigpt triax-llama triax-resnet; do
+  if [[ $program = triax-resnet && -n ${3:-} ]]; then continue; fi
   say "fuzz: $program"
   python3 tests/examples/meshes/fuzz.py "build/release/bin/$program" "${1:-200}" "${2:-1}" ${3:+"$3"} || failed=1
 done
-for program in minigpt llama; do
+for program in minigpt triax-llama; do
   [ -z "${3:-}" ] || continue
   say "fuzz: steps that $program skips in fp16"
   python3 tests/examples/meshes/fuzz_fp16.py "build/release/bin/$program" "$((${1:-200} / 4))" "${2:-1}" || failed=1

@@ -29,7 +29,7 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-have clang++ || die "fuzz_parsers: no clang++ here" "apt-get install clang libomp-dev libclang-rt-14-dev"
+have clang++ || die "fuzz_parsers: no clang++ here" "apt-get install clang libclang-rt-14-dev"
 if [ ${#parsers[@]} -eq 0 ]; then
   for file in tests/fuzz/*.cpp; do parsers+=("$(basename "$file" .cpp)"); done
 fi

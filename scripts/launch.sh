@@ -20,8 +20,8 @@
 # SIGUSR1 on every rank); the second one ends it at once. No process is left behind. As a rank of a
 # job that is as large, under srun for one, it only becomes PROGRAM. More: docs/launching.md
 
-# Needs no other file, for --restarts launch_restarts.sh and for --elastic launch_elastic.sh: they are
-# also installed, beside the programs.
+# Needs no other file, for --restarts launch_restarts.sh and for --elastic launch_elastic.sh. All three are
+# installed, and this one is triax-launch there.
 set -euo pipefail
 exec {stderr}>&2
 remesh=no

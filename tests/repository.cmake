@@ -125,12 +125,12 @@ if(TRIAX_INSTALL)
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
   set_tests_properties(package.preset PROPERTIES PASS_REGULAR_EXPRESSION "minigpt: phony"
     FAIL_REGULAR_EXPRESSION "test_core|bench_kernels|figures")
-  add_test(NAME package.launcher COMMAND ${prefix}/bin/launch.sh --help)
+  add_test(NAME package.launcher COMMAND ${prefix}/bin/triax-launch --help)
   add_test(NAME package.elastic_launcher COMMAND sh -c
-    "${prefix}/bin/launch.sh -n 2:1 --restarts 1 --elastic -- true --out run 2>&1 | grep MIN:MAX")
+    "${prefix}/bin/triax-launch -n 2:1 --restarts 1 --elastic -- true --out run 2>&1 | grep MIN:MAX")
   add_test(NAME package.minigpt COMMAND ${prefix}/bin/minigpt train --help)
   add_test(NAME package.manual COMMAND sh -c "cd ${prefix}/share && grep -q 'sequence..parallel' man/man1/minigpt.1 \
-    && test -e bash-completion/completions/llama -a -e zsh/site-functions/_triax")
+    && test -e bash-completion/completions/triax-llama -a -e zsh/site-functions/_triax")
   add_test(NAME package.slurm_scripts COMMAND sh -c "cd ${prefix}/share/triax/slurm && test -x one_node.sh \
     -a -x one_node_gpus.sh -a -x several_nodes.sh -a -x several_nodes_gpus.sh")
   add_test(NAME package.readers COMMAND sh -c "cd ${prefix}/bin && ./triax-report --help && ./triax-overlay --help \

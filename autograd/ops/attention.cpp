@@ -1,6 +1,6 @@
-#include "core/shared/attention.h"
+#include "triax/core/shared/attention.h"
 
-#include "autograd/ops/common.h"
+#include "triax/autograd/ops/common.h"
 
 namespace triax {
 namespace {

@@ -1,8 +1,8 @@
-#include "core/functors/binary.h"
+#include "triax/core/functors/binary.h"
 
-#include "autograd/backward.h"
-#include "autograd/ops/common.h"
-#include "core/shared/convert.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/ops/common.h"
+#include "triax/core/shared/convert.h"
 
 namespace triax {
 

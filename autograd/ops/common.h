@@ -1,8 +1,8 @@
 #pragma once
 #include <optional>
 
-#include "autograd/ops.h"
-#include "core/check.h"
+#include "triax/autograd/ops.h"
+#include "triax/core/check.h"
 
 namespace triax::autograd {
 

@@ -1,6 +1,6 @@
-#include "core/shared/conv.h"
+#include "triax/core/shared/conv.h"
 
-#include "autograd/ops/common.h"
+#include "triax/autograd/ops/common.h"
 
 namespace triax {
 namespace {

@@ -1,5 +1,5 @@
-#include "autograd/backward.h"
-#include "autograd/ops/common.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/ops/common.h"
 
 namespace triax {
 namespace {

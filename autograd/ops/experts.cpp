@@ -2,7 +2,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "autograd/ops/common.h"
+#include "triax/autograd/ops/common.h"
 
 namespace triax {
 

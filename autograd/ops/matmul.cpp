@@ -1,10 +1,10 @@
 #include <algorithm>
 
-#include "autograd/backward.h"
-#include "autograd/gelu.h"
-#include "autograd/ops/common.h"
-#include "autograd/rows_alike.h"
-#include "core/functors/binary.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/gelu.h"
+#include "triax/autograd/ops/common.h"
+#include "triax/autograd/rows_alike.h"
+#include "triax/core/functors/binary.h"
 
 namespace triax {
 

@@ -1,7 +1,7 @@
 #include <memory>
 #include <utility>
 
-#include "autograd/ops/common.h"
+#include "triax/autograd/ops/common.h"
 
 namespace triax {
 

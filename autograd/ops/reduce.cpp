@@ -1,5 +1,5 @@
-#include "autograd/ops/common.h"
-#include "core/functors/binary.h"
+#include "triax/autograd/ops/common.h"
+#include "triax/core/functors/binary.h"
 
 namespace triax {
 namespace {

@@ -1,4 +1,4 @@
-#include "autograd/ops/common.h"
+#include "triax/autograd/ops/common.h"
 
 namespace triax {
 namespace {

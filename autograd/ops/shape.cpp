@@ -2,7 +2,7 @@
 #include <numeric>
 #include <utility>
 
-#include "autograd/ops/common.h"
+#include "triax/autograd/ops/common.h"
 
 namespace triax {
 

@@ -1,7 +1,7 @@
-#include "core/functors/unary.h"
+#include "triax/core/functors/unary.h"
 
-#include "autograd/gelu.h"
-#include "autograd/ops/common.h"
+#include "triax/autograd/gelu.h"
+#include "triax/autograd/ops/common.h"
 
 namespace triax {
 namespace autograd {

@@ -9,12 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "core/backend.h"
-#include "core/check.h"
-#include "core/cuda/runtime/context.h"
-#include "core/cuda/runtime/status.h"
-#include "core/functors/binary.h"
-#include "core/shared/attention.h"
+#include "triax/core/backend.h"
+#include "triax/core/check.h"
+#include "triax/core/cuda/runtime/context.h"
+#include "triax/core/cuda/runtime/status.h"
+#include "triax/core/functors/binary.h"
+#include "triax/core/shared/attention.h"
 
 // What the kernels of one GPU reach at the sizes of GPT-2 124M, B 64, T 1024, beside what a copy of
 // as many bytes does: a JSON object a line, with the median of the repetitions, their quartiles,

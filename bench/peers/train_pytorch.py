@@ -2,7 +2,7 @@
 """Train the model of reference_gpt.py or, with --kv-heads and --hidden, of reference_llama.py in
 PyTorch, with triax's flags and metrics file.
 
-The work of a step is that of `minigpt train` and `llama train`: one batch of random windows,
+The work of a step is that of `minigpt train` and `triax-llama train`: one batch of random windows,
 forward, backward, gradient norm and clipping, AdamW, and reading back loss and norm. bf16 and fp16
 are autocast over float32 weights, fp16 with GradScaler. On a GPU nothing waits for a step before
 the next one is queued, and seconds are those between CUDA events. On success the last line of

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Train ResNet-18 for images of 32 x 32 pixels in PyTorch: the model, optimizer and metrics file of
-`resnet train`.
+`triax-resnet train`.
 
 The images are random numbers: they cost nothing to make, and a step takes as long as on others.
 """

@@ -6,9 +6,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/check.h"
-#include "core/cpu/base.h"
-#include "core/cpu/levels.h"
+#include "triax/core/check.h"
+#include "triax/core/cpu/base.h"
+#include "triax/core/cpu/levels.h"
 
 namespace triax::host {
 namespace {

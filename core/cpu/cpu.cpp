@@ -1,4 +1,4 @@
-#include "core/cpu/cpu.h"
+#include "triax/core/cpu/cpu.h"
 
 namespace triax::host::TRIAX_LEVEL {
 

@@ -1,5 +1,5 @@
 #pragma once
-#include "core/cpu/base.h"
+#include "triax/core/cpu/base.h"
 
 // TRIAX_LEVEL (baseline, avx2, avx512) is given by the build: every file of core/cpu that includes
 // this header is compiled once per instruction level, each into a namespace of its own, and

@@ -1,9 +1,9 @@
-#include "core/numbers/fixed_point.h"
+#include "triax/core/numbers/fixed_point.h"
 
-#include "core/cpu/cpu.h"
-#include "core/cpu/parallel.h"
-#include "core/cpu/scratch.h"
-#include "core/shared/convert.h"
+#include "triax/core/cpu/cpu.h"
+#include "triax/core/cpu/parallel.h"
+#include "triax/core/cpu/scratch.h"
+#include "triax/core/shared/convert.h"
 
 // No sum here depends on the instruction level, the number of threads, or where a tensor was cut.
 namespace triax::host::TRIAX_LEVEL {

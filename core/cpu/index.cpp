@@ -1,7 +1,7 @@
-#include "core/cpu/cpu.h"
-#include "core/cpu/loops.h"
-#include "core/shared/convert.h"
-#include "core/shared/indices.h"
+#include "triax/core/cpu/cpu.h"
+#include "triax/core/cpu/loops.h"
+#include "triax/core/shared/convert.h"
+#include "triax/core/shared/indices.h"
 
 namespace triax::host::TRIAX_LEVEL {
 namespace {

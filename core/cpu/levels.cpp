@@ -1,8 +1,8 @@
-#include "core/cpu/levels.h"
+#include "triax/core/cpu/levels.h"
 
 #include <cstdlib>
 
-#include "core/check.h"
+#include "triax/core/check.h"
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -48,7 +48,7 @@ bool has_bf16() {
 /// product of pairs takes longer than four fused products of f32.
 [[maybe_unused]] bool pairs_are_slow() {
   unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 23);
+  return __builtin_cpu_is("intel") && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & 1u << 23);
 }
 #endif
 #ifdef TRIAX_HAS_AMX
@@ -87,7 +87,8 @@ const std::vector<Level>& all_levels() {
     v.push_back({"avx512", avx512, &avx512::instance});
 #endif
 #ifdef TRIAX_HAS_AVX512_BF16
-    v.insert(pairs_are_slow() ? v.begin() : v.end(),
+    // The last that runs is taken: where pairs are slow, avx512.
+    v.insert(v.end() - pairs_are_slow(),
              {"avx512_bf16", avx512 && has_bf16(), &avx512::avx512_bf16::instance});
 #endif
 #ifdef TRIAX_HAS_AMX

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "core/backend.h"
+#include "triax/core/backend.h"
 
 namespace triax::host {
 

@@ -1,7 +1,7 @@
 #pragma once
-#include "core/cpu/parallel.h"
-#include "core/numbers/math.h"
-#include "core/shared/strides.h"
+#include "triax/core/cpu/parallel.h"
+#include "triax/core/numbers/math.h"
+#include "triax/core/shared/strides.h"
 
 // Helpers for the files compiled per instruction level: everything internal to the file.
 namespace triax::host {

@@ -1,5 +1,5 @@
 #pragma once
-#include "core/shared/team.h"
+#include "triax/core/shared/team.h"
 
 // Helpers for the files compiled per instruction level: everything internal to the file.
 namespace triax::host {

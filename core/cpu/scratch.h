@@ -1,5 +1,5 @@
 #pragma once
-#include "core/cpu/base.h"
+#include "triax/core/cpu/base.h"
 
 // Helpers for the files compiled per instruction level: everything internal to the file.
 namespace triax::host {

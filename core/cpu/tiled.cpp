@@ -1,4 +1,4 @@
-#include "core/cpu/tiled.h"
+#include "triax/core/cpu/tiled.h"
 
 namespace triax::host::TRIAX_LEVEL::TRIAX_SQUARES {
 

@@ -1,5 +1,5 @@
 #pragma once
-#include "core/cpu/cpu.h"
+#include "triax/core/cpu/cpu.h"
 
 // The levels `avx512_bf16` and `amx`: that of AVX-512, but products of bf16 and attention of bf16
 // are made in squares of 32 x 32, by dot products of pairs or in AMX tiles (in which f32 is, too).

@@ -1,8 +1,8 @@
-#include "core/functors/unary.h"
+#include "triax/core/functors/unary.h"
 
-#include "core/cpu/cpu.h"
-#include "core/cpu/parallel.h"
-#include "core/shared/convert.h"
+#include "triax/core/cpu/cpu.h"
+#include "triax/core/cpu/parallel.h"
+#include "triax/core/shared/convert.h"
 
 namespace triax::host::TRIAX_LEVEL {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <type_traits>
 
-#include "core/cpu/cpu.h"
+#include "triax/core/cpu/cpu.h"
 
 // Vectors as wide as the level's registers, in the compilers' own vector extension.
 namespace triax::host::TRIAX_LEVEL {

@@ -1,5 +1,5 @@
-#include "core/cuda/cuda.h"
-#include "core/cuda/libraries/cudnn.h"
+#include "triax/core/cuda/cuda.h"
+#include "triax/core/cuda/libraries/cudnn.h"
 
 // Chooses the kernels that compute an attention.
 

@@ -1,8 +1,8 @@
 #pragma once
 #include <string>
 
-#include "core/backend.h"
-#include "core/cuda/runtime/launch.h"
+#include "triax/core/backend.h"
+#include "triax/core/cuda/runtime/launch.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 

@@ -1,11 +1,11 @@
 #include <mutex>
 
-#include "core/check.h"
-#include "core/cuda/cuda.h"
-#include "core/cuda/libraries/cudnn.h"
-#include "core/cuda/runtime/context.h"
-#include "core/cuda/runtime/devices.h"
-#include "core/cuda/runtime/status.h"
+#include "triax/core/check.h"
+#include "triax/core/cuda/cuda.h"
+#include "triax/core/cuda/libraries/cudnn.h"
+#include "triax/core/cuda/runtime/context.h"
+#include "triax/core/cuda/runtime/devices.h"
+#include "triax/core/cuda/runtime/status.h"
 
 // Cuda's members on a GPU; tests/cuda/emulation has those without one.
 

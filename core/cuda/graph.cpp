@@ -1,7 +1,7 @@
-#include "core/check.h"
-#include "core/cuda/cuda.h"
-#include "core/cuda/runtime/context.h"
-#include "core/cuda/runtime/status.h"
+#include "triax/core/check.h"
+#include "triax/core/cuda/cuda.h"
+#include "triax/core/cuda/runtime/context.h"
+#include "triax/core/cuda/runtime/status.h"
 
 // A whole step captured from the calling thread's stream. Streams that join by events (transfers
 // between ranks) are captured with it.

@@ -2,13 +2,13 @@
 #include <optional>
 #include <utility>
 
-#include "core/check.h"
-#include "core/cuda/cuda.h"
-#include "core/cuda/libraries/blas.h"
-#include "core/cuda/libraries/tuning.h"
-#include "core/cuda/runtime/context.h"
-#include "core/cuda/runtime/devices.h"
-#include "core/shared/strides.h"
+#include "triax/core/check.h"
+#include "triax/core/cuda/cuda.h"
+#include "triax/core/cuda/libraries/blas.h"
+#include "triax/core/cuda/libraries/tuning.h"
+#include "triax/core/cuda/runtime/context.h"
+#include "triax/core/cuda/runtime/devices.h"
+#include "triax/core/shared/strides.h"
 
 // Products by cuBLASLt, which is column-major: a row-major c [m, n] is its c^T [n, m] = b^T a^T,
 // and a bias over n stands along the columns, as its epilogue needs it. Where the library has no

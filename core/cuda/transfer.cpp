@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/check.h"
-#include "core/cuda/cuda.h"
-#include "core/cuda/runtime/context.h"
-#include "core/cuda/runtime/status.h"
+#include "triax/core/check.h"
+#include "triax/core/cuda/cuda.h"
+#include "triax/core/cuda/runtime/context.h"
+#include "triax/core/cuda/runtime/status.h"
 
 // Bytes between the host and a GPU, and between GPUs.
 

@@ -1,7 +1,7 @@
 #pragma once
-#include "core/functors/list.h"
-#include "core/functors/silu.h"
-#include "core/numbers/half.h"
+#include "triax/core/functors/list.h"
+#include "triax/core/functors/silu.h"
+#include "triax/core/numbers/half.h"
 
 namespace triax {
 

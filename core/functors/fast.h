@@ -1,5 +1,5 @@
 #pragma once
-#include "core/numbers/math.h"
+#include "triax/core/numbers/math.h"
 
 // Functions of activations: on CPUs as in core/numbers/math.h, on GPUs by instructions, where a
 // kernel would wait for the exact functions.

@@ -1,6 +1,6 @@
 #pragma once
-#include "core/backend.h"
-#include "core/numbers/math.h"
+#include "triax/core/backend.h"
+#include "triax/core/numbers/math.h"
 
 namespace triax::functors {
 

@@ -1,5 +1,5 @@
 #pragma once
-#include "core/functors/fast.h"
+#include "triax/core/functors/fast.h"
 
 namespace triax::functors {
 

@@ -1,7 +1,7 @@
 #pragma once
-#include "core/functors/gelu.h"
-#include "core/functors/list.h"
-#include "core/functors/silu.h"
+#include "triax/core/functors/gelu.h"
+#include "triax/core/functors/list.h"
+#include "triax/core/functors/silu.h"
 
 namespace triax {
 

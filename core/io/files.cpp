@@ -1,4 +1,4 @@
-#include "core/io/files.h"
+#include "triax/core/io/files.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include <random>
 #include <system_error>
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax {
 

@@ -1,11 +1,11 @@
-#include "core/io/json.h"
+#include "triax/core/io/json.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "core/check.h"
-#include "core/io/files.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
 
 namespace triax::nn {
 namespace {

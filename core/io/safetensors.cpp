@@ -1,12 +1,12 @@
-#include "core/io/safetensors.h"
+#include "triax/core/io/safetensors.h"
 
 #include <algorithm>
 #include <set>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "core/io/json.h"
-#include "core/tensor.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/core/io/json.h"
+#include "triax/core/tensor.h"
 
 namespace triax::nn {
 

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "core/dtype.h"
-#include "core/shape.h"
+#include "triax/core/dtype.h"
+#include "triax/core/shape.h"
 
 namespace triax::nn {
 

@@ -1,10 +1,10 @@
-#include "core/meta/meta.h"
+#include "triax/core/meta/meta.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "core/shared/attention.h"
-#include "core/shared/conv.h"
+#include "triax/core/shared/attention.h"
+#include "triax/core/shared/conv.h"
 
 namespace triax {
 namespace {

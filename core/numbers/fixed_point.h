@@ -1,5 +1,5 @@
 #pragma once
-#include "core/numbers/half.h"
+#include "triax/core/numbers/half.h"
 
 namespace triax {
 

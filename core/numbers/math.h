@@ -2,7 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/numbers/half.h"
+#include "triax/core/numbers/half.h"
 
 // The functions of elementwise formulas, for every backend. Without branches, so that loops over
 // them vectorise, and without library calls in f32, so that an element's bits never depend on its

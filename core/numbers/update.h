@@ -2,7 +2,7 @@
 #include <cstddef>
 #include <span>
 
-#include "core/numbers/half.h"
+#include "triax/core/numbers/half.h"
 
 namespace triax {
 

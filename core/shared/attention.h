@@ -1,7 +1,7 @@
 #pragma once
-#include "core/numbers/math.h"
-#include "core/random.h"
-#include "core/tensor.h"
+#include "triax/core/numbers/math.h"
+#include "triax/core/random.h"
+#include "triax/core/tensor.h"
 
 namespace triax {
 

@@ -1,4 +1,4 @@
-#include "core/shared/conv.h"
+#include "triax/core/shared/conv.h"
 
 #include <algorithm>
 

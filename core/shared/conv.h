@@ -1,5 +1,5 @@
 #pragma once
-#include "core/backend.h"
+#include "triax/core/backend.h"
 
 namespace triax {
 

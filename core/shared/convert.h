@@ -1,6 +1,6 @@
 #pragma once
-#include "core/backend.h"
-#include "core/numbers/math.h"
+#include "triax/core/backend.h"
+#include "triax/core/numbers/math.h"
 
 // Elements and tensors as kernels of every backend read and write them. Always inlined, so that
 // files compiled for different instruction levels share no copy.

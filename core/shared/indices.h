@@ -1,5 +1,5 @@
 #pragma once
-#include "core/backend.h"
+#include "triax/core/backend.h"
 
 // The indices that kernels of every backend read. Always inlined, so that files compiled for
 // different instruction levels share no copy.

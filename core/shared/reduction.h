@@ -1,5 +1,5 @@
 #pragma once
-#include "core/tensor.h"
+#include "triax/core/tensor.h"
 
 // Makes a reduction over any dims into reductions over one, for all backends. Always inlined, so
 // that files compiled for different instruction levels share no copy.

@@ -1,5 +1,5 @@
 #pragma once
-#include "core/tensor.h"
+#include "triax/core/tensor.h"
 
 // Walks several strided operands together, for all backends. Always inlined, so that files compiled
 // for different instruction levels share no copy.

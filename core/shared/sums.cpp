@@ -1,6 +1,6 @@
-#include "core/shared/sums.h"
+#include "triax/core/shared/sums.h"
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax {
 namespace {

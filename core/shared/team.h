@@ -1,12 +1,14 @@
 #pragma once
 #include <cstdint>
 
-// The threads that share a kernel's work. OpenMP's wait awake for as long as milliseconds, which
-// costs other programs the core, and this one what a container's quota leaves it.
+// The threads that share a kernel's work. Those of OpenMP spin whatever happens, which costs other
+// programs the core, and this one what a container's quota leaves it.
 namespace triax {
 
 /// Returns the cores this process may run on (its affinity mask, which launchers narrow).
 int usable_cores();
+/// Returns OMP_NUM_THREADS, of a list its first; 0 if it is unset or empty, -1 if it is no number.
+int threads_asked_for();
 /// Returns the threads that share the work of the calling thread: OMP_NUM_THREADS, or one for each
 /// core, unless set_threads() was called on it.
 int team_threads();
@@ -24,7 +26,7 @@ struct ShareFunction {
 void run_team(int shares, ShareFunction f);
 
 /// Calls f(share) once for each of [0, shares), on this thread and others of its own. They wait for
-/// the next call awake for at most 5 ms, then asleep, and asleep at once while others want the
+/// the next call spinning for at most 5 ms, then blocked, and blocked at once while others want the
 /// cores. A share that no other thread has begun by the end of share 0 is done here, so that nobody
 /// waits for a thread that has no core. Throws the first exception of a share, after all have
 /// ended.

@@ -1,7 +1,7 @@
 #include "examples/hugging_face/conversion.h"
 
-#include "parallel/comm/process.h"
-#include "parallel/train/runs/initial_weights.h"
+#include "triax/parallel/comm/process.h"
+#include "triax/parallel/train/runs/initial_weights.h"
 
 namespace triax::hf {
 

@@ -4,12 +4,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/io/files.h"
-#include "core/tensor.h"
 #include "examples/hugging_face/model_config.h"
 #include "examples/hugging_face/weights.h"
-#include "parallel/program/program.h"
-#include "parallel/train/step/replica.h"
+#include "triax/core/io/files.h"
+#include "triax/core/tensor.h"
+#include "triax/parallel/program/program.h"
+#include "triax/parallel/train/step/replica.h"
 
 namespace triax::hf {
 

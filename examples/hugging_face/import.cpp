@@ -4,14 +4,14 @@
 #include <set>
 #include <span>
 
-#include "core/check.h"
 #include "examples/hugging_face/conversion.h"
 #include "examples/hugging_face/stream.h"
 #include "examples/hugging_face/tokenizer_files.h"
 #include "examples/hugging_face/weights.h"
-#include "parallel/checkpoint/directory.h"
-#include "parallel/comm/threads/thread_comm.h"
-#include "parallel/train/runs/run_directory.h"
+#include "triax/core/check.h"
+#include "triax/parallel/checkpoint/directory.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
+#include "triax/parallel/train/runs/run_directory.h"
 
 namespace triax::hf {
 namespace {

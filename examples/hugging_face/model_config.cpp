@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax::hf {
 namespace {
@@ -22,7 +22,7 @@ ModelConfig::ModelConfig(const std::string& path, const Types& types, const File
 ModelConfig::ModelConfig(const std::string& text, const std::string& path, const Types& types)
     : ModelConfig(path, nn::JsonReader(text, path, "the file", deepest)) {
   std::string found = json_.at("model_type").text();
-  std::string program = found == "gpt2" ? "minigpt" : found == "llama" ? "llama" : "";
+  std::string program = found == "gpt2" ? "minigpt" : found == "llama" ? "triax-llama" : "";
   check_input(std::ranges::count(types, found) > 0, Exit::data,
               "{}: model_type is `{}`; expected `{}` for this program{}", path_, printable(found),
               join(types, "` or `"),

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "core/io/files.h"
-#include "core/io/json.h"
+#include "triax/core/io/files.h"
+#include "triax/core/io/json.h"
 
 namespace triax::hf {
 

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax::hf {
 namespace {

@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "core/io/files.h"
-#include "core/tensor.h"
-#include "parallel/train/runs/run_directory.h"
+#include "triax/core/io/files.h"
+#include "triax/core/tensor.h"
+#include "triax/parallel/train/runs/run_directory.h"
 
 // Streams models of any size through memory, one tensor at a time.
 namespace triax::hf {

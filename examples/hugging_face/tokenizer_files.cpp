@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/check.h"
 #include "examples/text/tokenizer/bpe.h"
+#include "triax/core/check.h"
 
 namespace triax::hf {
 

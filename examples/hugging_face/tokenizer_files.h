@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "core/io/files.h"
 #include "examples/text/tokenizer/tokenizer.h"
 #include "examples/text/tokenizer/tokenizer_files.h"
-#include "parallel/checkpoint/manifest.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/checkpoint/manifest.h"
 
 namespace triax::hf {
 

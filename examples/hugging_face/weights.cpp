@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <memory>
 
-#include "core/check.h"
-#include "core/io/json.h"
-#include "nn/state.h"
+#include "triax/core/check.h"
+#include "triax/core/io/json.h"
+#include "triax/nn/state.h"
 
 namespace triax::hf {
 namespace {

@@ -3,8 +3,8 @@
 #include <map>
 #include <string>
 
-#include "core/io/files.h"
-#include "core/tensor.h"
+#include "triax/core/io/files.h"
+#include "triax/core/tensor.h"
 
 namespace triax::hf {
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "core/check.h"
 #include "examples/llama/config.h"
+#include "triax/core/check.h"
 
 using namespace triax;
 
@@ -241,7 +241,7 @@ Rules rules(const LlamaConfig& m) {
 hf::Architecture llama_of_hugging_face(LlamaConfig& c, const parallel::Settings& settings) {
   std::vector<std::string> classes, types;
   for (const Kind& k : kinds) classes.emplace_back(k.name), types.emplace_back(k.type);
-  return {.program = "llama",
+  return {.program = "triax-llama",
           .name = join(classes, " or "),
           .types = types,
           .fitting = [&c]() -> hf::Class {

@@ -1,15 +1,15 @@
 #pragma once
 #include <cmath>
 
-#include "autograd/saves.h"
-#include "core/check.h"
-#include "nn/key_value_cache.h"
-#include "nn/rotary.h"
-#include "nn/sequence.h"
-#include "parallel/experts/mixture.h"
-#include "parallel/tensor/embedding.h"
-#include "parallel/tensor/linear.h"
-#include "parallel/tensor/norm.h"
+#include "triax/autograd/saves.h"
+#include "triax/core/check.h"
+#include "triax/nn/key_value_cache.h"
+#include "triax/nn/rotary.h"
+#include "triax/nn/sequence.h"
+#include "triax/parallel/experts/mixture.h"
+#include "triax/parallel/tensor/embedding.h"
+#include "triax/parallel/tensor/linear.h"
+#include "triax/parallel/tensor/norm.h"
 
 struct LlamaConfig {
   int64_t layers = 4, width = 128, heads = 8, kv_heads = 4, hidden = 344, context = 64;

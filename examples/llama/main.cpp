@@ -1,4 +1,4 @@
-// A Llama on any mesh: llama train --comm threads --ranks 8 --dp 2 --pp 2 --tp 2 --zero 1
+// A Llama on any mesh: triax-llama train --comm threads --ranks 8 --dp 2 --pp 2 --tp 2 --zero 1
 #include "examples/llama/config.h"
 #include "examples/llama/hugging_face.h"
 #include "examples/llama/schedules.h"
@@ -21,11 +21,11 @@ int main(int argc, char** argv) {
     made.build = build_of(c, text.tokenizer);
     return made;
   };
-  std::vector verbs{text::sample_verb("llama", sample, llama_of)};
-  for (auto& verb : text::data_verbs("llama", shards)) verbs.push_back(verb);
+  std::vector verbs{text::sample_verb("triax-llama", sample, llama_of)};
+  for (auto& verb : text::data_verbs("triax-llama", shards)) verbs.push_back(verb);
   for (auto& verb : hf::conversion_verbs(llama_of_hugging_face(c, model))) verbs.push_back(verb);
   return parallel::program(argc, argv,
-                           {.name = "llama",
+                           {.name = "triax-llama",
                             .what = "Trains a Llama on a text.",
                             .train = train,
                             .settings = parallel::joined({model, text::text_settings(data)}),

@@ -1,7 +1,7 @@
 #pragma once
 #include <algorithm>
 
-#include "parallel/pipeline/schedule.h"
+#include "triax/parallel/pipeline/schedule.h"
 
 /// A pipeline schedule of this program's own: 1F1B whose warm-up is twice as deep. More activations
 /// are live, and slow links delay it less. One chunk per stage.

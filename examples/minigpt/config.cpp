@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "core/check.h"
 #include "examples/minigpt/hugging_face.h"
 #include "examples/minigpt/model.h"
-#include "parallel/train/options/options.h"
+#include "triax/core/check.h"
+#include "triax/parallel/train/options/options.h"
 
 namespace triax::minigpt {
 namespace {

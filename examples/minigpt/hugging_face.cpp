@@ -1,6 +1,6 @@
 #include "examples/minigpt/hugging_face.h"
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax::minigpt {
 namespace {

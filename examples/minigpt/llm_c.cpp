@@ -1,8 +1,8 @@
 #include <array>
 #include <memory>
 
-#include "core/check.h"
 #include "examples/minigpt/hugging_face.h"
+#include "triax/core/check.h"
 
 namespace triax::minigpt {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax::minigpt {
 namespace {

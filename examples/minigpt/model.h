@@ -1,13 +1,13 @@
 #pragma once
-#include "autograd/saves.h"
 #include "examples/minigpt/config.h"
-#include "nn/embedding.h"
-#include "nn/key_value_cache.h"
-#include "nn/sequence.h"
-#include "parallel/tensor/dropout.h"
-#include "parallel/tensor/embedding.h"
-#include "parallel/tensor/linear.h"
-#include "parallel/tensor/norm.h"
+#include "triax/autograd/saves.h"
+#include "triax/nn/embedding.h"
+#include "triax/nn/key_value_cache.h"
+#include "triax/nn/sequence.h"
+#include "triax/parallel/tensor/dropout.h"
+#include "triax/parallel/tensor/embedding.h"
+#include "triax/parallel/tensor/linear.h"
+#include "triax/parallel/tensor/norm.h"
 
 namespace triax::minigpt {
 

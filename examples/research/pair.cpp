@@ -1,7 +1,7 @@
 // A shard and a pair of ops of one's own: a linear layer whose output is gathered.
 //   pair parity --mesh 2x2x2 --zero 1
-#include "core/check.h"
 #include "points.h"
+#include "triax/core/check.h"
 
 using namespace triax;
 using parallel::TensorParallel;

@@ -2,10 +2,10 @@
 // What the programs of this folder train: points in the plane, classified by a stack of blocks.
 #include <cmath>
 
-#include "core/random.h"
-#include "parallel/program/program.h"
-#include "parallel/tensor/embedding.h"
-#include "parallel/tensor/linear.h"
+#include "triax/core/random.h"
+#include "triax/parallel/program/program.h"
+#include "triax/parallel/tensor/embedding.h"
+#include "triax/parallel/tensor/linear.h"
 
 /// Points of a disc; the class is the quarter that they lie in, behind a twist.
 inline std::shared_ptr<triax::nn::Samples> points(int64_t count, uint64_t key) {

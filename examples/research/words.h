@@ -1,9 +1,9 @@
 #pragma once
 // What a program of this folder trains: sequences of words, read by attention.
-#include "core/random.h"
-#include "nn/key_value_cache.h"
-#include "parallel/tensor/norm.h"
 #include "points.h"
+#include "triax/core/random.h"
+#include "triax/nn/key_value_cache.h"
+#include "triax/parallel/tensor/norm.h"
 
 constexpr int64_t word_count = 12, sentence = 16;
 

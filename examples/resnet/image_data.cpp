@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "core/check.h"
-#include "core/io/files.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
 
 namespace triax::images {
 namespace {

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "examples/resnet/images.h"
-#include "parallel/settings/setting.h"
-#include "parallel/train/model/task.h"
+#include "triax/parallel/settings/setting.h"
+#include "triax/parallel/train/model/task.h"
 
 namespace triax::images {
 

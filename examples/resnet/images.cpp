@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include "core/check.h"
-#include "core/io/checksum.h"
-#include "core/random.h"
+#include "triax/core/check.h"
+#include "triax/core/io/checksum.h"
+#include "triax/core/random.h"
 
 namespace triax::images {
 

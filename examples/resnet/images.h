@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "nn/samples.h"
+#include "triax/nn/samples.h"
 
 namespace triax::images {
 

@@ -1,9 +1,9 @@
 // ResNet-18 on CIFAR-10's binary files, on any mesh:
-//   resnet train --data cifar-10-batches-bin --comm threads --ranks 4 --pp 2 --zero 1
+//   triax-resnet train --data cifar-10-batches-bin --comm threads --ranks 4 --pp 2 --zero 1
 #include "examples/resnet/image_data.h"
 #include "examples/resnet/resnet.h"
-#include "optim/sgd.h"
-#include "parallel/program/program.h"
+#include "triax/optim/sgd.h"
+#include "triax/parallel/program/program.h"
 
 using namespace triax;
 
@@ -37,7 +37,7 @@ int main(int argc, char** argv) {
   resnet::ResNetConfig c;
   images::DataOptions data;
   optim::SgdOptions sgd{.momentum = 0.9, .weight_decay = 5e-4, .form = SgdRule::Form::nesterov};
-  parallel::ProgramOptions o{.name = "resnet",
+  parallel::ProgramOptions o{.name = "triax-resnet",
                              .what = "Trains a ResNet-18 on images of 32 x 32 pixels."};
   o.train.step.micro_batch = 64, o.train.step.clip = 0;
   o.train.lr = {.peak = 0.1, .low = 0, .warmup = -1, .steps = 0};

@@ -1,8 +1,8 @@
 #pragma once
-#include "nn/batch_norm.h"
-#include "nn/conv.h"
-#include "nn/sequence.h"
-#include "parallel/tensor/embedding.h"
+#include "triax/nn/batch_norm.h"
+#include "triax/nn/conv.h"
+#include "triax/nn/sequence.h"
+#include "triax/parallel/tensor/embedding.h"
 
 namespace triax::resnet {
 

@@ -18,7 +18,7 @@
 #SBATCH --output=%x-%j.log
 
 program=${PROGRAM:-$(command -v minigpt || echo build/release/bin/minigpt)}
-launch=$(command -v launch.sh || echo scripts/launch.sh)
+launch=$(command -v triax-launch || echo scripts/launch.sh)
 "$launch" -n "$SLURM_NTASKS" --threads "$SLURM_CPUS_PER_TASK" --restarts 3 -- \
   "$program" train --resume auto "$@" &
 job=$!

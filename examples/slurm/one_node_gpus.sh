@@ -27,7 +27,7 @@
 ulimit -l unlimited 2>/dev/null ||
   echo "memory locks are limited to $(ulimit -l) KiB: InfiniBand may need more (LimitMEMLOCK of slurmd)" >&2
 program=${PROGRAM:-$(command -v minigpt || echo build/release/bin/minigpt)}
-launch=$(command -v launch.sh || echo scripts/launch.sh)
+launch=$(command -v triax-launch || echo scripts/launch.sh)
 "$launch" -n "$SLURM_NTASKS" --threads "$SLURM_CPUS_PER_TASK" --restarts 3 -- \
   "$program" train --device cuda --comm nccl --resume auto "$@" &
 job=$!

@@ -1,11 +1,11 @@
 #include <chrono>
 
-#include "core/check.h"
-#include "core/io/files.h"
 #include "examples/text/make_shards.h"
 #include "examples/text/tokenizer/utf8.h"
-#include "parallel/settings/terminal.h"
-#include "parallel/train/runs/report.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/settings/terminal.h"
+#include "triax/parallel/train/runs/report.h"
 
 namespace triax::text {
 namespace {

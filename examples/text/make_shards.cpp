@@ -4,13 +4,13 @@
 
 #include <algorithm>
 
-#include "core/check.h"
-#include "core/io/checksum.h"
 #include "examples/text/text_data.h"
 #include "examples/text/tokenizer/bpe.h"
 #include "examples/text/tokenizer/characters.h"
 #include "examples/text/tokenizer/tokenizer_files.h"
-#include "parallel/train/runs/run_directory.h"
+#include "triax/core/check.h"
+#include "triax/core/io/checksum.h"
+#include "triax/parallel/train/runs/run_directory.h"
 
 namespace triax::text {
 namespace {

@@ -2,7 +2,7 @@
 #include <functional>
 
 #include "examples/text/token_files.h"
-#include "parallel/program/program.h"
+#include "triax/parallel/program/program.h"
 
 namespace triax::text {
 

@@ -5,8 +5,8 @@
 #include <cmath>
 #include <optional>
 
-#include "core/check.h"
-#include "core/io/files.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
 
 namespace triax::text {
 

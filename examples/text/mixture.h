@@ -2,7 +2,7 @@
 #include <memory>
 #include <vector>
 
-#include "nn/samples.h"
+#include "triax/nn/samples.h"
 
 namespace triax::text {
 

@@ -12,14 +12,14 @@
 #include <cstring>
 #include <numeric>
 
-#include "core/check.h"
-#include "core/io/files.h"
 #include "examples/text/tokenizer/numbers.h"
 #include "examples/text/tokenizer/utf8.h"
-#include "parallel/comm/launch/stop_signal.h"
-#include "parallel/comm/together.h"
-#include "parallel/train/runs/initial_weights.h"
-#include "parallel/train/runs/run_directory.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/comm/launch/stop_signal.h"
+#include "triax/parallel/comm/together.h"
+#include "triax/parallel/train/runs/initial_weights.h"
+#include "triax/parallel/train/runs/run_directory.h"
 
 namespace triax::text {
 namespace {

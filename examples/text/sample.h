@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "examples/text/tokenizer/tokenizer.h"
-#include "nn/key_value_cache.h"
-#include "parallel/program/program.h"
-#include "parallel/train/step/replica.h"
+#include "triax/nn/key_value_cache.h"
+#include "triax/parallel/program/program.h"
+#include "triax/parallel/train/step/replica.h"
 
 namespace triax::text {
 

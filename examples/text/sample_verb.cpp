@@ -1,6 +1,6 @@
 #include "examples/text/sample.h"
-#include "parallel/train/options/options.h"
-#include "parallel/train/runs/initial_weights.h"
+#include "triax/parallel/train/options/options.h"
+#include "triax/parallel/train/runs/initial_weights.h"
 
 namespace triax::text {
 namespace {

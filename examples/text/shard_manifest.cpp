@@ -1,7 +1,7 @@
-#include "core/check.h"
-#include "core/io/files.h"
-#include "core/io/json.h"
 #include "examples/text/token_files.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/core/io/json.h"
 
 namespace triax::text {
 namespace {

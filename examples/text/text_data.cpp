@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/check.h"
-#include "core/io/files.h"
 #include "examples/text/token_files.h"
 #include "examples/text/tokenizer/bpe.h"
 #include "examples/text/tokenizer/numbers.h"
 #include "examples/text/tokenizer/tokenizer_files.h"
 #include "examples/text/tokenizer/utf8.h"
-#include "parallel/checkpoint/directory.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/checkpoint/directory.h"
 
 namespace triax::text {
 

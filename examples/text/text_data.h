@@ -10,10 +10,10 @@
 #include "examples/text/mixture.h"
 #include "examples/text/tokenizer/tokenizer.h"
 #include "examples/text/tokens.h"
-#include "nn/samples.h"
-#include "parallel/checkpoint/manifest.h"
-#include "parallel/settings/setting.h"
-#include "parallel/train/model/task.h"
+#include "triax/nn/samples.h"
+#include "triax/parallel/checkpoint/manifest.h"
+#include "triax/parallel/settings/setting.h"
+#include "triax/parallel/train/model/task.h"
 
 namespace triax::text {
 

@@ -11,11 +11,11 @@
 #include <cstring>
 #include <filesystem>
 
-#include "core/check.h"
-#include "core/io/checksum.h"
-#include "core/scoped.h"
 #include "examples/text/tokenizer/utf8.h"
-#include "parallel/settings/setting.h"
+#include "triax/core/check.h"
+#include "triax/core/io/checksum.h"
+#include "triax/core/scoped.h"
+#include "triax/parallel/settings/setting.h"
 
 namespace triax::text {
 namespace {

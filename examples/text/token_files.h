@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include "core/io/files.h"
 #include "examples/text/tokenizer/tokenizer.h"
 #include "examples/text/tokens.h"
+#include "triax/core/io/files.h"
 
 namespace triax::text {
 

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "core/io/checksum.h"
+#include "triax/core/io/checksum.h"
 
 namespace triax::text {
 namespace {

@@ -1,8 +1,8 @@
-#include "parallel/checkpoint/background.h"
+#include "triax/parallel/checkpoint/background.h"
 
 #include <chrono>
 
-#include "core/memory.h"
+#include "triax/core/memory.h"
 
 namespace triax::parallel {
 namespace {

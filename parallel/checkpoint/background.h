@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/checkpoint/directory.h"
+#include "triax/parallel/checkpoint/directory.h"
 
 namespace triax::parallel {
 

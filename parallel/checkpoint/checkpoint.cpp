@@ -1,4 +1,4 @@
-#include "parallel/checkpoint/checkpoint.h"
+#include "triax/parallel/checkpoint/checkpoint.h"
 
 #include <errno.h>  // program_invocation_short_name
 
@@ -6,7 +6,7 @@
 #include <cstring>
 #include <set>
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax::parallel {
 

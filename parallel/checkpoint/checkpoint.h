@@ -3,11 +3,11 @@
 #include <string>
 #include <vector>
 
-#include "core/io/files.h"
-#include "core/tensor.h"
-#include "nn/state.h"
-#include "parallel/checkpoint/manifest.h"
-#include "parallel/comm/together.h"
+#include "triax/core/io/files.h"
+#include "triax/core/tensor.h"
+#include "triax/nn/state.h"
+#include "triax/parallel/checkpoint/manifest.h"
+#include "triax/parallel/comm/together.h"
 
 namespace triax::parallel {
 

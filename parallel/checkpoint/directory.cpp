@@ -1,4 +1,4 @@
-#include "parallel/checkpoint/directory.h"
+#include "triax/parallel/checkpoint/directory.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <set>
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax::parallel {
 namespace {

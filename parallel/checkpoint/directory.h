@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/checkpoint/checkpoint.h"
+#include "triax/parallel/checkpoint/checkpoint.h"
 
 namespace triax::parallel {
 

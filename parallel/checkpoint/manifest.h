@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "core/dtype.h"
-#include "parallel/checkpoint/part.h"
+#include "triax/core/dtype.h"
+#include "triax/parallel/checkpoint/part.h"
 
 namespace triax::parallel {
 

@@ -1,9 +1,9 @@
-#include "parallel/checkpoint/part.h"
+#include "triax/parallel/checkpoint/part.h"
 
 #include <algorithm>
 #include <queue>
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax::parallel {
 

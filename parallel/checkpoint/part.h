@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/shape.h"
+#include "triax/core/shape.h"
 
 namespace triax::parallel {
 

@@ -1,6 +1,6 @@
-#include "parallel/comm/call.h"
+#include "triax/parallel/comm/call.h"
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax::parallel {
 

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "core/tensor.h"
+#include "triax/core/tensor.h"
 
 namespace triax::parallel {
 

@@ -1,12 +1,12 @@
-#include "parallel/comm/clocks.h"
+#include "triax/parallel/comm/clocks.h"
 
 #include <unistd.h>
 
 #include <fstream>
 #include <limits>
 
-#include "core/profile.h"
-#include "parallel/comm/together.h"
+#include "triax/core/profile.h"
+#include "triax/parallel/comm/together.h"
 
 namespace triax::parallel {
 namespace {

@@ -3,7 +3,7 @@
 #include <functional>
 #include <string>
 
-#include "parallel/comm/communicator.h"
+#include "triax/parallel/comm/communicator.h"
 
 namespace triax::parallel {
 

@@ -1,12 +1,12 @@
-#include "parallel/comm/communicator.h"
+#include "triax/parallel/comm/communicator.h"
 
 #include <algorithm>
 
-#include "core/backend.h"
-#include "core/check.h"
-#include "core/io/checksum.h"
-#include "core/noted_storages.h"
-#include "core/profile.h"
+#include "triax/core/backend.h"
+#include "triax/core/check.h"
+#include "triax/core/io/checksum.h"
+#include "triax/core/noted_storages.h"
+#include "triax/core/profile.h"
 
 namespace triax::parallel {
 namespace {

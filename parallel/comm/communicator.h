@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "parallel/comm/call.h"
-#include "parallel/comm/group.h"
-#include "parallel/comm/work.h"
+#include "triax/parallel/comm/call.h"
+#include "triax/parallel/comm/group.h"
+#include "triax/parallel/comm/work.h"
 
 namespace triax::parallel {
 

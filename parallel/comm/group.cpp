@@ -1,10 +1,10 @@
-#include "parallel/comm/group.h"
+#include "triax/parallel/comm/group.h"
 
 #include <algorithm>
 #include <numeric>
 
-#include "core/check.h"
-#include "parallel/comm/wait.h"
+#include "triax/core/check.h"
+#include "triax/parallel/comm/wait.h"
 
 namespace triax::parallel {
 

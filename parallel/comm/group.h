@@ -2,8 +2,8 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
-#include "parallel/comm/call.h"
+#include "triax/core/error.h"
+#include "triax/parallel/comm/call.h"
 
 namespace triax::parallel {
 

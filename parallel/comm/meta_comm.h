@@ -1,5 +1,5 @@
 #pragma once
-#include "parallel/comm/communicator.h"
+#include "triax/parallel/comm/communicator.h"
 
 namespace triax::parallel {
 

@@ -1,4 +1,4 @@
-#include "parallel/comm/movement.h"
+#include "triax/parallel/comm/movement.h"
 
 #include <algorithm>
 #include <cstring>

@@ -3,7 +3,7 @@
 #include <span>
 #include <vector>
 
-#include "parallel/comm/call.h"
+#include "triax/parallel/comm/call.h"
 
 namespace triax::parallel {
 

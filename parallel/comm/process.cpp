@@ -1,4 +1,4 @@
-#include "parallel/comm/process.h"
+#include "triax/parallel/comm/process.h"
 
 #include <unistd.h>
 
@@ -12,11 +12,12 @@
 #include <limits>
 #include <new>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <vector>
 
-#include "core/check.h"
-#include "core/shared/team.h"
+#include "triax/core/check.h"
+#include "triax/core/shared/team.h"
 
 namespace triax::parallel {
 namespace {
@@ -24,6 +25,12 @@ namespace {
 int number(const char* variable, int otherwise) {
   const char* text = std::getenv(variable);
   return text ? std::atoi(text) : otherwise;
+}
+
+/// True for what std::thread throws at a limit of processes.
+bool no_thread(const std::exception& e) {
+  auto* error = dynamic_cast<const std::system_error*>(&e);
+  return error && error->code() == std::errc::resource_unavailable_try_again;
 }
 
 constexpr const char* torchrun_size = "WORLD_SIZE";
@@ -144,12 +151,15 @@ double core_share(int sharing, int local) {
 }
 
 int set_rank_threads(double core_share) {
-  if (!std::getenv("OMP_NUM_THREADS")) set_threads(std::max(1, int(core_share)));
+  if (threads_asked_for() == 0) set_threads(std::max(1, int(core_share)));
   return team_threads();
 }
 
 void check_threads() {
   int threads = team_threads(), cores = usable_cores(), most = std::max(256, 8 * cores);
+  check_input(threads_asked_for() >= 0, Exit::config,
+              "OMP_NUM_THREADS: '{}'; expected a number of threads for each rank, 1 to {}",
+              std::getenv("OMP_NUM_THREADS"), most);
   check_input(threads <= most, Exit::config,
               "OMP_NUM_THREADS: {} threads for each rank on {} cores; expected 1 to {}", threads,
               cores, most);
@@ -172,12 +182,17 @@ void report_failure(const std::exception& e, int rank) {
 
 int exit_code(const std::exception& e) {
   if (auto* error = dynamic_cast<const Error*>(&e)) return int(error->code());
-  if (dynamic_cast<const std::bad_alloc*>(&e)) return int(Exit::memory);
+  if (dynamic_cast<const std::bad_alloc*>(&e) || no_thread(e)) return int(Exit::memory);
   if (dynamic_cast<const std::filesystem::filesystem_error*>(&e)) return int(Exit::io);
   return int(dynamic_cast<const std::ios_base::failure*>(&e) ? Exit::io : Exit::internal);
 }
 
 std::string reason(const std::exception& e) {
+  if (no_thread(e))
+    return "a thread cannot be started\n"
+           "  Raise the limit of processes (ulimit -u; pids.max of a container), or take fewer "
+           "ranks,\n"
+           "  --workers or OMP_NUM_THREADS.";
   return dynamic_cast<const std::bad_alloc*>(&e) ? "out of host memory" : e.what();
 }
 

@@ -1,4 +1,4 @@
-#include "parallel/comm/together.h"
+#include "triax/parallel/comm/together.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,8 +6,8 @@
 #include <sstream>
 #include <typeinfo>
 
-#include "core/check.h"
-#include "parallel/comm/process.h"
+#include "triax/core/check.h"
+#include "triax/parallel/comm/process.h"
 
 namespace triax::parallel {
 namespace {

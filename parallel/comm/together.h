@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/comm/communicator.h"
+#include "triax/parallel/comm/communicator.h"
 
 // Texts and errors among ranks, as u8 tensors on the CPU. All calls are collective, and return only
 // after every rank has made them.

@@ -1,4 +1,4 @@
-#include "parallel/comm/wait.h"
+#include "triax/parallel/comm/wait.h"
 
 #include <sched.h>
 
@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <mutex>
 
-#include "core/check.h"
-#include "parallel/comm/process.h"
+#include "triax/core/check.h"
+#include "triax/parallel/comm/process.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,6 +1,6 @@
-#include "parallel/comm/work.h"
+#include "triax/parallel/comm/work.h"
 
-#include "core/error.h"
+#include "triax/core/error.h"
 
 namespace triax::parallel {
 

@@ -1,7 +1,7 @@
-#include "parallel/context/context_parallel.h"
+#include "triax/parallel/context/context_parallel.h"
 
-#include "core/check.h"
-#include "parallel/context/forms.h"
+#include "triax/core/check.h"
+#include "triax/parallel/context/forms.h"
 
 namespace triax::parallel {
 

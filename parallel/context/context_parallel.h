@@ -3,9 +3,9 @@
 #include <memory>
 #include <vector>
 
-#include "core/numbers/fixed_point.h"
-#include "nn/batch.h"
-#include "parallel/comm/communicator.h"
+#include "triax/core/numbers/fixed_point.h"
+#include "triax/nn/batch.h"
+#include "triax/parallel/comm/communicator.h"
 
 namespace triax::parallel {
 

@@ -1,4 +1,4 @@
-#include "parallel/context/forms.h"
+#include "triax/parallel/context/forms.h"
 
 namespace triax::parallel {
 namespace {

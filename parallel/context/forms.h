@@ -1,9 +1,9 @@
 #pragma once
 #include <vector>
 
-#include "nn/rows.h"
-#include "parallel/comm/communicator.h"
-#include "parallel/context/context_parallel.h"
+#include "triax/nn/rows.h"
+#include "triax/parallel/comm/communicator.h"
+#include "triax/parallel/context/context_parallel.h"
 
 namespace triax::parallel {
 

@@ -1,6 +1,6 @@
-#include "core/backend.h"
-#include "core/check.h"
-#include "parallel/context/forms.h"
+#include "triax/core/backend.h"
+#include "triax/core/check.h"
+#include "triax/parallel/context/forms.h"
 
 // Keys and values of all ranks in the order of positions: each query's softmax is one kernel's,
 // over the keys that one rank would have, in that order. Their gradients are summed to where they
@@ -32,7 +32,7 @@ KeysValues gathered(const ContextRows& r, const Qkv& in) {
 }
 
 /// Returns the spans of this rank's rows, in parts that are summed each by itself.
-std::vector<nn::Span> parts_of(const ContextRows& r) {
+std::vector<nn::Span> spans_of(const ContextRows& r) {
   if (r.exact.parts == 0) return r.spans(r.cp.rank());
   check_input(r.rows() % r.exact.parts == 0, Exit::config,
               "bitwise with cp-form=gather: {} parts of {} rows of a sample; expected equal ones\n"
@@ -51,7 +51,7 @@ template <class F>
 void each_span(const ContextRows& r, const Tensor& q, const KeysValues& kv, F f) {
   for (int64_t i = 0; i < r.samples; ++i) {
     int64_t at = 0;
-    for (const nn::Span& s : parts_of(r)) {
+    for (const nn::Span& s : spans_of(r)) {
       int64_t keys = r.shape.causal ? s.first + s.count : r.all();
       nn::Span here{at, s.count};
       Qkv in{rows_of(q, r.samples, i, here), kv.of(0, i, keys), kv.of(1, i, keys)};

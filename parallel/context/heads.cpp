@@ -1,5 +1,5 @@
-#include "core/check.h"
-#include "parallel/context/forms.h"
+#include "triax/core/check.h"
+#include "triax/parallel/context/forms.h"
 
 // An all-to-all gives each rank all rows of some heads, attention is that of one rank, and another
 // brings rows of all heads back. Each is the other's backward.

@@ -1,7 +1,7 @@
 #include <cmath>
 
-#include "core/backend.h"
-#include "parallel/context/forms.h"
+#include "triax/core/backend.h"
+#include "triax/parallel/context/forms.h"
 
 // Each rank's keys and values pass round, from rank r to r + 1; each rank meets them with its
 // queries. While a block is at work, the next is on its way. In backward the gradients of keys and

@@ -1,10 +1,10 @@
-#include "parallel/data/data_parallel.h"
+#include "triax/parallel/data/data_parallel.h"
 
 #include <algorithm>
 #include <numeric>
 
-#include "core/check.h"
-#include "parallel/data/held_once.h"
+#include "triax/core/check.h"
+#include "triax/parallel/data/held_once.h"
 
 namespace triax::parallel {
 

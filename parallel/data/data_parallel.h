@@ -3,11 +3,11 @@
 #include <span>
 #include <vector>
 
-#include "parallel/data/buckets/gathered_weights.h"
-#include "parallel/data/buckets/gradient_sums.h"
-#include "parallel/data/buckets/update_slots.h"
-#include "parallel/data/gradient_norm.h"
-#include "parallel/data/split_gradients.h"
+#include "triax/parallel/data/buckets/gathered_weights.h"
+#include "triax/parallel/data/buckets/gradient_sums.h"
+#include "triax/parallel/data/buckets/update_slots.h"
+#include "triax/parallel/data/gradient_norm.h"
+#include "triax/parallel/data/split_gradients.h"
 
 namespace triax::parallel {
 

@@ -1,4 +1,4 @@
-#include "parallel/data/gradient_norm.h"
+#include "triax/parallel/data/gradient_norm.h"
 
 #include <algorithm>
 #include <cmath>

@@ -3,7 +3,7 @@
 #include <span>
 #include <string>
 
-#include "parallel/data/buckets/held_model.h"
+#include "triax/parallel/data/buckets/held_model.h"
 
 namespace triax::parallel {
 

@@ -1,8 +1,8 @@
-#include "parallel/data/held_once.h"
+#include "triax/parallel/data/held_once.h"
 
-#include "core/check.h"
-#include "core/io/checksum.h"
-#include "parallel/data/buckets/held_model.h"
+#include "triax/core/check.h"
+#include "triax/core/io/checksum.h"
+#include "triax/parallel/data/buckets/held_model.h"
 
 namespace triax::parallel {
 namespace {

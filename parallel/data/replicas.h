@@ -2,9 +2,9 @@
 #include <map>
 #include <memory>
 
-#include "core/check.h"
-#include "nn/batch.h"
-#include "parallel/comm/communicator.h"
+#include "triax/core/check.h"
+#include "triax/nn/batch.h"
+#include "triax/parallel/comm/communicator.h"
 
 namespace triax::parallel {
 

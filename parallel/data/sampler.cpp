@@ -1,7 +1,7 @@
-#include "parallel/data/sampler.h"
+#include "triax/parallel/data/sampler.h"
 
-#include "core/check.h"
-#include "core/random.h"
+#include "triax/core/check.h"
+#include "triax/core/random.h"
 
 namespace triax::parallel {
 

@@ -1,10 +1,10 @@
-#include "parallel/data/scatter_gather.h"
+#include "triax/parallel/data/scatter_gather.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "autograd/ops.h"
-#include "core/check.h"
+#include "triax/autograd/ops.h"
+#include "triax/core/check.h"
 
 namespace triax::parallel {
 namespace {

@@ -2,8 +2,8 @@
 #include <functional>
 #include <vector>
 
-#include "nn/batch.h"
-#include "nn/module.h"
+#include "triax/nn/batch.h"
+#include "triax/nn/module.h"
 
 namespace triax::parallel {
 

@@ -1,12 +1,12 @@
-#include "parallel/data/split_gradients.h"
+#include "triax/parallel/data/split_gradients.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <numeric>
 
-#include "core/check.h"
-#include "parallel/data/gradient_norm.h"
+#include "triax/core/check.h"
+#include "triax/parallel/data/gradient_norm.h"
 
 namespace triax::parallel {
 namespace {

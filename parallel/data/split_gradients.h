@@ -2,7 +2,7 @@
 #include <set>
 #include <string>
 
-#include "parallel/data/buckets/held_model.h"
+#include "triax/parallel/data/buckets/held_model.h"
 
 namespace triax::parallel {
 

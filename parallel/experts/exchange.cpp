@@ -1,8 +1,8 @@
-#include "parallel/experts/exchange.h"
+#include "triax/parallel/experts/exchange.h"
 
 #include <numeric>
 
-#include "autograd/record.h"
+#include "triax/autograd/record.h"
 
 namespace triax::parallel {
 

@@ -1,8 +1,8 @@
 #pragma once
 #include <vector>
 
-#include "autograd/ops.h"
-#include "parallel/comm/communicator.h"
+#include "triax/autograd/ops.h"
+#include "triax/parallel/comm/communicator.h"
 
 namespace triax::parallel {
 

@@ -1,6 +1,6 @@
-#include "parallel/experts/mixture.h"
+#include "triax/parallel/experts/mixture.h"
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,8 +1,8 @@
 #pragma once
-#include "autograd/saves.h"
-#include "parallel/experts/exchange.h"
-#include "parallel/experts/router.h"
-#include "parallel/tensor/linear.h"
+#include "triax/autograd/saves.h"
+#include "triax/parallel/experts/exchange.h"
+#include "triax/parallel/experts/router.h"
+#include "triax/parallel/tensor/linear.h"
 
 namespace triax::parallel {
 

@@ -1,9 +1,9 @@
-#include "parallel/experts/router.h"
+#include "triax/parallel/experts/router.h"
 
 #include <cmath>
 
-#include "autograd/ops.h"
-#include "core/check.h"
+#include "triax/autograd/ops.h"
+#include "triax/core/check.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
-#include "nn/batch.h"
-#include "nn/module.h"
-#include "parallel/tensor/tensor_parallel.h"
+#include "triax/nn/batch.h"
+#include "triax/nn/module.h"
+#include "triax/parallel/tensor/tensor_parallel.h"
 
 namespace triax::parallel {
 

@@ -2,9 +2,9 @@
 #include <cmath>
 #include <set>
 
-#include "core/check.h"
-#include "optim/schedule.h"
-#include "parallel/parity/parity.h"
+#include "triax/core/check.h"
+#include "triax/optim/schedule.h"
+#include "triax/parallel/parity/parity.h"
 
 namespace triax::parallel {
 namespace {

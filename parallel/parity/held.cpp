@@ -1,4 +1,4 @@
-#include "parallel/parity/held.h"
+#include "triax/parallel/parity/held.h"
 
 namespace triax::parallel {
 namespace {

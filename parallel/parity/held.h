@@ -1,9 +1,9 @@
 #pragma once
 #include <functional>
 
-#include "parallel/checkpoint/checkpoint.h"
-#include "parallel/comm/launch/world.h"
-#include "parallel/train/step/step.h"
+#include "triax/parallel/checkpoint/checkpoint.h"
+#include "triax/parallel/comm/launch/world.h"
+#include "triax/parallel/train/step/step.h"
 
 // One rank's tensors of a step, on the CPU: traces and replays are made of them.
 namespace triax::parallel {

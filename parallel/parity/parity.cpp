@@ -1,14 +1,14 @@
-#include "parallel/parity/parity.h"
+#include "triax/parallel/parity/parity.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 
-#include "core/check.h"
-#include "parallel/comm/gpu/nccl_comm.h"
-#include "parallel/settings/terminal.h"
-#include "parallel/train/options/groups.h"
-#include "parallel/train/step/replica.h"
+#include "triax/core/check.h"
+#include "triax/parallel/comm/gpu/nccl_comm.h"
+#include "triax/parallel/settings/terminal.h"
+#include "triax/parallel/train/options/groups.h"
+#include "triax/parallel/train/step/replica.h"
 
 namespace triax::parallel {
 namespace {

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "nn/batch.h"
-#include "parallel/mesh.h"
-#include "parallel/train/model/task.h"
-#include "parallel/train/options/options.h"
+#include "triax/nn/batch.h"
+#include "triax/parallel/mesh.h"
+#include "triax/parallel/train/model/task.h"
+#include "triax/parallel/train/options/options.h"
 
 namespace triax::parallel {
 

@@ -3,11 +3,11 @@
 #include <cmath>
 #include <mutex>
 
-#include "autograd/touched.h"
-#include "core/check.h"
-#include "parallel/parity/held.h"
-#include "parallel/parity/parity.h"
-#include "parallel/train/trainer.h"
+#include "triax/autograd/touched.h"
+#include "triax/core/check.h"
+#include "triax/parallel/parity/held.h"
+#include "triax/parallel/parity/parity.h"
+#include "triax/parallel/train/trainer.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,4 +1,4 @@
-#include "parallel/pipeline/building_block.h"
+#include "triax/parallel/pipeline/building_block.h"
 
 #include <algorithm>
 

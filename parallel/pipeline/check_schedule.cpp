@@ -1,11 +1,11 @@
-#include "parallel/pipeline/check_schedule.h"
+#include "triax/parallel/pipeline/check_schedule.h"
 
 #include <algorithm>
 #include <array>
 #include <map>
 
-#include "core/check.h"
-#include "parallel/pipeline/simulate.h"
+#include "triax/core/check.h"
+#include "triax/parallel/pipeline/simulate.h"
 
 namespace triax::parallel {
 

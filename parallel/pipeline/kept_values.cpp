@@ -1,9 +1,9 @@
-#include "parallel/pipeline/kept_values.h"
+#include "triax/parallel/pipeline/kept_values.h"
 
 #include <cstring>
 
-#include "core/backend.h"
-#include "optim/offload.h"
+#include "triax/core/backend.h"
+#include "triax/optim/offload.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,8 +1,8 @@
 #pragma once
 #include <future>
 
-#include "core/noted_storages.h"
-#include "core/tensor.h"
+#include "triax/core/noted_storages.h"
+#include "triax/core/tensor.h"
 
 namespace triax::parallel {
 

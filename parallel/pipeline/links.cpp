@@ -1,11 +1,11 @@
-#include "parallel/pipeline/links.h"
+#include "triax/parallel/pipeline/links.h"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <set>
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax::parallel {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/comm/communicator.h"
-#include "parallel/pipeline/schedule.h"
+#include "triax/parallel/comm/communicator.h"
+#include "triax/parallel/pipeline/schedule.h"
 
 namespace triax::parallel {
 

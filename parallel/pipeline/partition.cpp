@@ -1,12 +1,12 @@
-#include "parallel/pipeline/partition.h"
+#include "triax/parallel/pipeline/partition.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
-#include "core/check.h"
-#include "core/io/files.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
 
 namespace triax::parallel {
 namespace {

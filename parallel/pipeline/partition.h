@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "nn/layer.h"
-#include "parallel/pipeline/schedule.h"
+#include "triax/nn/layer.h"
+#include "triax/parallel/pipeline/schedule.h"
 
 namespace triax::parallel {
 

@@ -1,12 +1,12 @@
-#include "parallel/pipeline/pipeline.h"
+#include "triax/parallel/pipeline/pipeline.h"
 
 #include <algorithm>
 
-#include "core/check.h"
-#include "core/meta/meta.h"
-#include "core/profile.h"
-#include "parallel/comm/together.h"
-#include "parallel/pipeline/check_schedule.h"
+#include "triax/core/check.h"
+#include "triax/core/meta/meta.h"
+#include "triax/core/profile.h"
+#include "triax/parallel/comm/together.h"
+#include "triax/parallel/pipeline/check_schedule.h"
 
 namespace triax::parallel {
 

@@ -5,12 +5,12 @@
 #include <set>
 #include <vector>
 
-#include "autograd/backward.h"
-#include "nn/layer.h"
-#include "parallel/mesh.h"
-#include "parallel/pipeline/kept_values.h"
-#include "parallel/pipeline/links.h"
-#include "parallel/pipeline/partition.h"
+#include "triax/autograd/backward.h"
+#include "triax/nn/layer.h"
+#include "triax/parallel/mesh.h"
+#include "triax/parallel/pipeline/kept_values.h"
+#include "triax/parallel/pipeline/links.h"
+#include "triax/parallel/pipeline/partition.h"
 
 namespace triax::parallel {
 

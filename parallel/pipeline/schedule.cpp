@@ -1,10 +1,10 @@
-#include "parallel/pipeline/schedule.h"
+#include "triax/parallel/pipeline/schedule.h"
 
 #include <algorithm>
 #include <iterator>
 
-#include "core/check.h"
-#include "core/io/files.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,11 +1,11 @@
-#include "parallel/pipeline/simulate.h"
+#include "triax/parallel/pipeline/simulate.h"
 
 #include <algorithm>
 #include <deque>
 #include <map>
 #include <set>
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,4 +1,4 @@
-#include "parallel/pipeline/timeline.h"
+#include "triax/parallel/pipeline/timeline.h"
 
 #include <fmt/core.h>
 
@@ -6,9 +6,9 @@
 #include <cmath>
 #include <set>
 
-#include "core/check.h"
-#include "core/io/json.h"
-#include "parallel/pipeline/check_schedule.h"
+#include "triax/core/check.h"
+#include "triax/core/io/json.h"
+#include "triax/parallel/pipeline/check_schedule.h"
 
 namespace triax::parallel {
 namespace {

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/pipeline/simulate.h"
+#include "triax/parallel/pipeline/simulate.h"
 
 namespace triax::parallel {
 

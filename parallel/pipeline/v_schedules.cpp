@@ -1,8 +1,8 @@
 // Schedules of two chunks a stage in a V.
 #include <deque>
 
-#include "core/check.h"
-#include "parallel/pipeline/building_block.h"
+#include "triax/core/check.h"
+#include "triax/parallel/pipeline/building_block.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,9 +1,9 @@
-#include "parallel/plan/bench.h"
+#include "triax/parallel/plan/bench.h"
 
 #include <algorithm>
 #include <chrono>
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax::parallel {
 namespace {

@@ -2,7 +2,7 @@
 #include <functional>
 #include <vector>
 
-#include "parallel/comm/launch/world.h"
+#include "triax/parallel/comm/launch/world.h"
 
 namespace triax::parallel {
 

@@ -1,15 +1,15 @@
-#include "parallel/plan/calibrate.h"
+#include "triax/parallel/plan/calibrate.h"
 
 #include <algorithm>
 #include <array>
 #include <utility>
 
-#include "autograd/backward.h"
-#include "autograd/ops.h"
-#include "core/backend.h"
-#include "core/check.h"
-#include "core/gpus.h"
-#include "parallel/settings/bytes.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/ops.h"
+#include "triax/core/backend.h"
+#include "triax/core/check.h"
+#include "triax/core/gpus.h"
+#include "triax/parallel/settings/bytes.h"
 
 namespace triax::parallel {
 namespace {
@@ -96,7 +96,7 @@ Maker adamw(int64_t updated) {
   };
 }
 
-KernelWork counted(const Maker& make, bool on_gpu) {
+KernelWork counted_work(const Maker& make, bool on_gpu) {
   BenchWork work = make(meta_device);
   KernelWork before = meta_work();
   work();
@@ -229,7 +229,7 @@ Calibration calibrate(World& world, const Effort& effort) {
   auto measured = [&](const std::vector<Maker>& makers, const std::vector<size_t>& at) {
     std::vector<Measured> all;
     for (size_t i = 0; i < makers.size(); ++i)
-      all.push_back({counted(makers[i], on_gpu), seconds[at[i]]});
+      all.push_back({counted_work(makers[i], on_gpu), seconds[at[i]]});
     return all;
   };
   auto of_full = measured(full, full_at), of_low = measured(low, low_at);

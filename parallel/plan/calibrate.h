@@ -2,8 +2,8 @@
 #include <string>
 #include <vector>
 
-#include "parallel/plan/bench.h"
-#include "parallel/plan/hardware.h"
+#include "triax/parallel/plan/bench.h"
+#include "triax/parallel/plan/hardware.h"
 
 namespace triax::parallel {
 

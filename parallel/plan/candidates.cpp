@@ -1,12 +1,12 @@
-#include "parallel/plan/candidates.h"
+#include "triax/parallel/plan/candidates.h"
 
 #include <algorithm>
 #include <limits>
 #include <set>
 
-#include "core/check.h"
-#include "parallel/pipeline/synthesis/schedule_file.h"
-#include "parallel/settings/terminal.h"
+#include "triax/core/check.h"
+#include "triax/parallel/pipeline/synthesis/schedule_file.h"
+#include "triax/parallel/settings/terminal.h"
 
 namespace triax::parallel {
 namespace {

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/plan/plan.h"
+#include "triax/parallel/plan/plan.h"
 
 namespace triax::parallel {
 

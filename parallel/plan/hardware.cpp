@@ -1,4 +1,4 @@
-#include "parallel/plan/hardware.h"
+#include "triax/parallel/plan/hardware.h"
 
 #include <strings.h>
 
@@ -6,9 +6,9 @@
 #include <cmath>
 #include <filesystem>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "parallel/settings/bytes.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/settings/bytes.h"
 
 namespace triax::parallel {
 namespace {

@@ -3,10 +3,10 @@
 #include <string>
 #include <vector>
 
-#include "core/device.h"
-#include "core/meta/meta.h"
-#include "parallel/comm/call.h"
-#include "parallel/settings/setting.h"
+#include "triax/core/device.h"
+#include "triax/core/meta/meta.h"
+#include "triax/parallel/comm/call.h"
+#include "triax/parallel/settings/setting.h"
 
 namespace triax::parallel {
 

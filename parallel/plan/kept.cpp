@@ -1,4 +1,4 @@
-#include "parallel/plan/kept.h"
+#include "triax/parallel/plan/kept.h"
 
 #include <algorithm>
 

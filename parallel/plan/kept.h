@@ -1,7 +1,7 @@
 #pragma once
 
-#include "parallel/pipeline/check_schedule.h"
-#include "parallel/train/options/options.h"
+#include "triax/parallel/pipeline/check_schedule.h"
+#include "triax/parallel/train/options/options.h"
 
 namespace triax::parallel {
 

@@ -1,4 +1,4 @@
-#include "parallel/plan/plan.h"
+#include "triax/parallel/plan/plan.h"
 
 #include <algorithm>
 #include <functional>
@@ -7,13 +7,13 @@
 #include <set>
 #include <tuple>
 
-#include "core/check.h"
-#include "parallel/comm/meta_comm.h"
-#include "parallel/pipeline/synthesis/schedule_file.h"
-#include "parallel/plan/candidates.h"
-#include "parallel/settings/bytes.h"
-#include "parallel/settings/terminal.h"
-#include "parallel/train/options/groups.h"
+#include "triax/core/check.h"
+#include "triax/parallel/comm/meta_comm.h"
+#include "triax/parallel/pipeline/synthesis/schedule_file.h"
+#include "triax/parallel/plan/candidates.h"
+#include "triax/parallel/settings/bytes.h"
+#include "triax/parallel/settings/terminal.h"
+#include "triax/parallel/train/options/groups.h"
 
 namespace triax::parallel {
 namespace {

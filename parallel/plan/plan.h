@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "parallel/plan/hardware.h"
-#include "parallel/plan/rehearsal.h"
-#include "parallel/plan/step_time.h"
+#include "triax/parallel/plan/hardware.h"
+#include "triax/parallel/plan/rehearsal.h"
+#include "triax/parallel/plan/step_time.h"
 
 namespace triax::parallel {
 

@@ -5,11 +5,11 @@
 #include <cstdio>
 #include <span>
 
-#include "core/check.h"
-#include "core/io/json.h"
-#include "parallel/plan/plan.h"
-#include "parallel/settings/bytes.h"
-#include "parallel/settings/terminal.h"
+#include "triax/core/check.h"
+#include "triax/core/io/json.h"
+#include "triax/parallel/plan/plan.h"
+#include "triax/parallel/settings/bytes.h"
+#include "triax/parallel/settings/terminal.h"
 
 namespace triax::parallel {
 namespace {

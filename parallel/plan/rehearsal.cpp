@@ -1,16 +1,16 @@
-#include "parallel/plan/rehearsal.h"
+#include "triax/parallel/plan/rehearsal.h"
 
 #include <algorithm>
 #include <cmath>
 #include <set>
 
-#include "core/check.h"
-#include "core/gpus.h"
-#include "parallel/comm/meta_comm.h"
-#include "parallel/comm/threads/thread_comm.h"
-#include "parallel/plan/kept.h"
-#include "parallel/plan/plan.h"
-#include "parallel/settings/bytes.h"
+#include "triax/core/check.h"
+#include "triax/core/gpus.h"
+#include "triax/parallel/comm/meta_comm.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
+#include "triax/parallel/plan/kept.h"
+#include "triax/parallel/plan/plan.h"
+#include "triax/parallel/settings/bytes.h"
 
 namespace triax::parallel {
 namespace {

@@ -3,12 +3,12 @@
 #include <string>
 #include <vector>
 
-#include "core/memory.h"
-#include "core/meta/meta.h"
-#include "parallel/comm/launch/world.h"
-#include "parallel/train/model/task.h"
-#include "parallel/train/options/options.h"
-#include "parallel/train/step/step.h"
+#include "triax/core/memory.h"
+#include "triax/core/meta/meta.h"
+#include "triax/parallel/comm/launch/world.h"
+#include "triax/parallel/train/model/task.h"
+#include "triax/parallel/train/options/options.h"
+#include "triax/parallel/train/step/step.h"
 
 namespace triax::parallel {
 

@@ -1,12 +1,12 @@
-#include "parallel/plan/step_time.h"
+#include "triax/parallel/plan/step_time.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "parallel/data/buckets/buckets.h"
-#include "parallel/pipeline/check_schedule.h"
-#include "parallel/pipeline/simulate.h"
-#include "parallel/train/step/replica.h"
+#include "triax/parallel/data/buckets/buckets.h"
+#include "triax/parallel/pipeline/check_schedule.h"
+#include "triax/parallel/pipeline/simulate.h"
+#include "triax/parallel/train/step/replica.h"
 
 namespace triax::parallel {
 namespace {

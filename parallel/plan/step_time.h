@@ -5,10 +5,10 @@
 #include <tuple>
 #include <vector>
 
-#include "parallel/plan/hardware.h"
-#include "parallel/plan/kept.h"
-#include "parallel/train/model/task.h"
-#include "parallel/train/options/options.h"
+#include "triax/parallel/plan/hardware.h"
+#include "triax/parallel/plan/kept.h"
+#include "triax/parallel/train/model/task.h"
+#include "triax/parallel/train/options/options.h"
 
 namespace triax::parallel {
 

@@ -1,12 +1,12 @@
 #include <cstdio>
 
-#include "core/check.h"
-#include "core/gpus.h"
-#include "core/io/files.h"
-#include "parallel/comm/launch/world.h"
-#include "parallel/comm/together.h"
-#include "parallel/plan/calibrate.h"
-#include "parallel/program/verbs.h"
+#include "triax/core/check.h"
+#include "triax/core/gpus.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/comm/launch/world.h"
+#include "triax/parallel/comm/together.h"
+#include "triax/parallel/plan/calibrate.h"
+#include "triax/parallel/program/verbs.h"
 
 namespace triax::parallel {
 

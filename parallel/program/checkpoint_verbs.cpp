@@ -1,14 +1,14 @@
 #include <algorithm>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "parallel/checkpoint/directory.h"
-#include "parallel/comm/threads/thread_comm.h"
-#include "parallel/program/verbs.h"
-#include "parallel/settings/bytes.h"
-#include "parallel/settings/setting.h"
-#include "parallel/settings/terminal.h"
-#include "parallel/train/runs/run_directory.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/checkpoint/directory.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
+#include "triax/parallel/program/verbs.h"
+#include "triax/parallel/settings/bytes.h"
+#include "triax/parallel/settings/setting.h"
+#include "triax/parallel/settings/terminal.h"
+#include "triax/parallel/train/runs/run_directory.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,4 +1,4 @@
-#include "parallel/program/device_map.h"
+#include "triax/parallel/program/device_map.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -6,15 +6,15 @@
 #include <algorithm>
 #include <fstream>
 
-#include "core/check.h"
-#include "core/gpus.h"
-#include "core/io/files.h"
-#include "core/io/json.h"
-#include "parallel/comm/meta_comm.h"
-#include "parallel/plan/plan.h"
-#include "parallel/plan/rehearsal.h"
-#include "parallel/settings/bytes.h"
-#include "parallel/train/step/replica.h"
+#include "triax/core/check.h"
+#include "triax/core/gpus.h"
+#include "triax/core/io/files.h"
+#include "triax/core/io/json.h"
+#include "triax/parallel/comm/meta_comm.h"
+#include "triax/parallel/plan/plan.h"
+#include "triax/parallel/plan/rehearsal.h"
+#include "triax/parallel/settings/bytes.h"
+#include "triax/parallel/train/step/replica.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,8 +1,8 @@
 #pragma once
 #include <string>
 
-#include "parallel/train/model/task.h"
-#include "parallel/train/options/options.h"
+#include "triax/parallel/train/model/task.h"
+#include "triax/parallel/train/options/options.h"
 
 namespace triax::parallel {
 

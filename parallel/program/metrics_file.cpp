@@ -1,4 +1,4 @@
-#include "parallel/program/metrics_file.h"
+#include "triax/parallel/program/metrics_file.h"
 
 #include <cerrno>
 #include <cstring>
@@ -7,9 +7,9 @@
 #include <limits>
 #include <optional>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "core/io/json.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/core/io/json.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,11 +1,11 @@
 #include <algorithm>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "parallel/comm/launch/world.h"
-#include "parallel/comm/process.h"
-#include "parallel/parity/parity.h"
-#include "parallel/program/verbs.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/comm/launch/world.h"
+#include "triax/parallel/comm/process.h"
+#include "triax/parallel/parity/parity.h"
+#include "triax/parallel/program/verbs.h"
 
 namespace triax::parallel {
 namespace {

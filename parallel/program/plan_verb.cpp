@@ -1,13 +1,13 @@
 #include <algorithm>
 #include <thread>
 
-#include "core/check.h"
-#include "core/gpus.h"
-#include "core/io/files.h"
-#include "parallel/comm/process.h"
-#include "parallel/plan/plan.h"
-#include "parallel/program/verbs.h"
-#include "parallel/settings/terminal.h"
+#include "triax/core/check.h"
+#include "triax/core/gpus.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/comm/process.h"
+#include "triax/parallel/plan/plan.h"
+#include "triax/parallel/program/verbs.h"
+#include "triax/parallel/settings/terminal.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,4 +1,4 @@
-#include "parallel/program/program.h"
+#include "triax/parallel/program/program.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -6,12 +6,13 @@
 #include <cstring>
 #include <system_error>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "parallel/comm/process.h"
-#include "parallel/program/verbs.h"
-#include "parallel/settings/terminal.h"
-#include "parallel/train/runs/agreement.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/core/version.h"
+#include "triax/parallel/comm/process.h"
+#include "triax/parallel/program/verbs.h"
+#include "triax/parallel/settings/terminal.h"
+#include "triax/parallel/train/runs/agreement.h"
 
 namespace triax::parallel {
 namespace {
@@ -90,7 +91,9 @@ CommandLine command_line(ProgramOptions& p, std::string_view asked) {
        calibrate_verb(p), schedule_verb(p)});
   add(checkpoint_verbs());
   add({flags_verb(p), manual_verb(p)});
-  return {p.name, "triax 0.1.0, build " + build_id(), std::move(verbs)};
+  std::string commit = *triax::commit() ? fmt::format(", commit {}", triax::commit()) : "";
+  return {p.name, fmt::format("triax {}{}, build {}", version(), commit, build_id()),
+          std::move(verbs)};
 }
 
 int call(ProgramOptions& p, int argc, char** argv) {

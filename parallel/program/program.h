@@ -3,11 +3,11 @@
 #include <string>
 #include <vector>
 
-#include "parallel/comm/launch/world.h"
-#include "parallel/settings/command_line.h"
-#include "parallel/train/model/task.h"
-#include "parallel/train/options/options.h"
-#include "parallel/train/trainer.h"
+#include "triax/parallel/comm/launch/world.h"
+#include "triax/parallel/settings/command_line.h"
+#include "triax/parallel/train/model/task.h"
+#include "triax/parallel/train/options/options.h"
+#include "triax/parallel/train/trainer.h"
 
 namespace triax::parallel {
 

@@ -5,21 +5,21 @@
 #include <set>
 #include <string>
 
-#include "core/check.h"
-#include "core/gpus.h"
-#include "core/io/files.h"
-#include "nn/state.h"
-#include "parallel/checkpoint/directory.h"
-#include "parallel/comm/process.h"
-#include "parallel/comm/threads/thread_comm.h"
-#include "parallel/parity/held.h"
-#include "parallel/program/metrics_file.h"
-#include "parallel/program/program.h"
-#include "parallel/program/verbs.h"
-#include "parallel/settings/setting.h"
-#include "parallel/settings/terminal.h"
-#include "parallel/train/runs/run_directory.h"
-#include "parallel/train/step/digests.h"
+#include "triax/core/check.h"
+#include "triax/core/gpus.h"
+#include "triax/core/io/files.h"
+#include "triax/nn/state.h"
+#include "triax/parallel/checkpoint/directory.h"
+#include "triax/parallel/comm/process.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
+#include "triax/parallel/parity/held.h"
+#include "triax/parallel/program/metrics_file.h"
+#include "triax/parallel/program/program.h"
+#include "triax/parallel/program/verbs.h"
+#include "triax/parallel/settings/setting.h"
+#include "triax/parallel/settings/terminal.h"
+#include "triax/parallel/train/runs/run_directory.h"
+#include "triax/parallel/train/step/digests.h"
 
 namespace triax::parallel {
 namespace {

@@ -6,15 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "core/io/json.h"
-#include "parallel/pipeline/synthesis/schedule_file.h"
-#include "parallel/pipeline/synthesis/synthesis.h"
-#include "parallel/pipeline/timeline.h"
-#include "parallel/program/verbs.h"
-#include "parallel/settings/terminal.h"
-#include "parallel/train/runs/run_directory.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/core/io/json.h"
+#include "triax/parallel/pipeline/synthesis/schedule_file.h"
+#include "triax/parallel/pipeline/synthesis/synthesis.h"
+#include "triax/parallel/pipeline/timeline.h"
+#include "triax/parallel/program/verbs.h"
+#include "triax/parallel/settings/terminal.h"
+#include "triax/parallel/train/runs/run_directory.h"
 
 namespace triax::parallel {
 namespace {

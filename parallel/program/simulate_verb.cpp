@@ -1,13 +1,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "parallel/comm/process.h"
-#include "parallel/plan/step_time.h"
-#include "parallel/program/verbs.h"
-#include "parallel/settings/bytes.h"
-#include "parallel/simulation/simulation.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/comm/process.h"
+#include "triax/parallel/plan/step_time.h"
+#include "triax/parallel/program/verbs.h"
+#include "triax/parallel/settings/bytes.h"
+#include "triax/parallel/simulation/simulation.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 #include <string_view>
 
-#include "parallel/program/program.h"
+#include "triax/parallel/program/program.h"
 
 namespace triax::parallel {
 

@@ -1,12 +1,12 @@
-#include "parallel/settings/bytes.h"
+#include "triax/parallel/settings/bytes.h"
 
 #include <strings.h>
 
 #include <charconv>
 #include <fstream>
 
-#include "core/check.h"
-#include "core/io/files.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
 
 namespace triax::parallel {
 namespace {

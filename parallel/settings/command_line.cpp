@@ -1,12 +1,12 @@
-#include "parallel/settings/command_line.h"
+#include "triax/parallel/settings/command_line.h"
 
 #include <algorithm>
 #include <cctype>
 #include <map>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "parallel/settings/terminal.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/settings/terminal.h"
 
 namespace triax::parallel {
 namespace {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/settings/setting.h"
+#include "triax/parallel/settings/setting.h"
 
 namespace triax::parallel {
 

@@ -4,9 +4,9 @@
 #include <charconv>
 #include <functional>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "parallel/settings/setting.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/settings/setting.h"
 
 namespace triax::parallel {
 

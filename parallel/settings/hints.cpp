@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/check.h"
-#include "parallel/settings/setting.h"
+#include "triax/core/check.h"
+#include "triax/parallel/settings/setting.h"
 
 namespace triax::parallel {
 

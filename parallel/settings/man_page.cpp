@@ -1,5 +1,5 @@
-#include "core/check.h"
-#include "parallel/settings/command_line.h"
+#include "triax/core/check.h"
+#include "triax/parallel/settings/command_line.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,11 +1,11 @@
-#include "parallel/settings/setting.h"
+#include "triax/parallel/settings/setting.h"
 
 #include <cmath>
 #include <set>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "core/io/json.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/core/io/json.h"
 
 namespace triax::parallel {
 

@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "core/error.h"
+#include "triax/core/error.h"
 
 namespace triax::parallel {
 

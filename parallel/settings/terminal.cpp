@@ -1,4 +1,4 @@
-#include "parallel/settings/terminal.h"
+#include "triax/parallel/settings/terminal.h"
 
 #include <fmt/core.h>
 #include <sys/ioctl.h>

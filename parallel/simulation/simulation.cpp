@@ -1,14 +1,14 @@
-#include "parallel/simulation/simulation.h"
+#include "triax/parallel/simulation/simulation.h"
 
 #include <algorithm>
 #include <limits>
 #include <set>
 #include <thread>
 
-#include "core/check.h"
-#include "parallel/comm/threads/thread_comm.h"
-#include "parallel/settings/bytes.h"
-#include "parallel/train/watch/chrome_trace.h"
+#include "triax/core/check.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
+#include "triax/parallel/settings/bytes.h"
+#include "triax/parallel/train/watch/chrome_trace.h"
 
 namespace triax::parallel {
 namespace {

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "parallel/plan/rehearsal.h"
-#include "parallel/simulation/virtual_comm.h"
+#include "triax/parallel/plan/rehearsal.h"
+#include "triax/parallel/simulation/virtual_comm.h"
 
 namespace triax::parallel {
 

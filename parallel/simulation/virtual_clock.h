@@ -2,7 +2,7 @@
 #include <map>
 #include <string>
 
-#include "parallel/plan/hardware.h"
+#include "triax/parallel/plan/hardware.h"
 
 namespace triax::parallel {
 

@@ -1,10 +1,10 @@
-#include "parallel/simulation/virtual_comm.h"
+#include "triax/parallel/simulation/virtual_comm.h"
 
 #include <cmath>
 #include <utility>
 
-#include "core/check.h"
-#include "core/random.h"
+#include "triax/core/check.h"
+#include "triax/core/random.h"
 
 namespace triax::parallel {
 namespace {

@@ -2,9 +2,9 @@
 #include <map>
 #include <memory>
 
-#include "parallel/comm/wrapper_comm.h"
-#include "parallel/simulation/virtual_clock.h"
-#include "parallel/simulation/virtual_links.h"
+#include "triax/parallel/comm/wrapper_comm.h"
+#include "triax/parallel/simulation/virtual_clock.h"
+#include "triax/parallel/simulation/virtual_links.h"
 
 namespace triax::parallel {
 

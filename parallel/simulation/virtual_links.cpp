@@ -1,9 +1,9 @@
-#include "parallel/simulation/virtual_links.h"
+#include "triax/parallel/simulation/virtual_links.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax::parallel {
 

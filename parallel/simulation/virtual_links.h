@@ -7,8 +7,8 @@
 #include <mutex>
 #include <vector>
 
-#include "core/scoped.h"
-#include "parallel/comm/group.h"
+#include "triax/core/scoped.h"
+#include "triax/parallel/comm/group.h"
 
 namespace triax::parallel {
 

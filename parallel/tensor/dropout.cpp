@@ -1,9 +1,9 @@
-#include "parallel/tensor/dropout.h"
+#include "triax/parallel/tensor/dropout.h"
 
 #include <algorithm>
 
-#include "autograd/ops.h"
-#include "core/check.h"
+#include "triax/autograd/ops.h"
+#include "triax/core/check.h"
 
 namespace triax::parallel {
 namespace {

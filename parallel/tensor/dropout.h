@@ -1,6 +1,6 @@
 #pragma once
-#include "nn/dropout.h"
-#include "parallel/tensor/tensor_parallel.h"
+#include "triax/nn/dropout.h"
+#include "triax/parallel/tensor/tensor_parallel.h"
 
 namespace triax::parallel {
 

@@ -1,10 +1,10 @@
 #pragma once
-#include "autograd/ops.h"
-#include "core/check.h"
-#include "nn/batch.h"
-#include "nn/embedding.h"
-#include "nn/key_value_cache.h"
-#include "parallel/tensor/tensor_parallel.h"
+#include "triax/autograd/ops.h"
+#include "triax/core/check.h"
+#include "triax/nn/batch.h"
+#include "triax/nn/embedding.h"
+#include "triax/nn/key_value_cache.h"
+#include "triax/parallel/tensor/tensor_parallel.h"
 
 namespace triax::parallel {
 

@@ -1,7 +1,7 @@
 #pragma once
-#include "autograd/ops.h"
-#include "nn/linear.h"
-#include "parallel/tensor/tensor_parallel.h"
+#include "triax/autograd/ops.h"
+#include "triax/nn/linear.h"
+#include "triax/parallel/tensor/tensor_parallel.h"
 
 namespace triax::parallel {
 

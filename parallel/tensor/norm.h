@@ -1,6 +1,6 @@
 #pragma once
-#include "nn/norm.h"
-#include "parallel/tensor/tensor_parallel.h"
+#include "triax/nn/norm.h"
+#include "triax/parallel/tensor/tensor_parallel.h"
 
 namespace triax::parallel {
 

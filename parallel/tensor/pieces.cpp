@@ -1,8 +1,8 @@
-#include "parallel/tensor/pieces.h"
+#include "triax/parallel/tensor/pieces.h"
 
 #include <algorithm>
 
-#include "autograd/record.h"
+#include "triax/autograd/record.h"
 
 namespace triax::parallel {
 namespace {

@@ -3,8 +3,8 @@
 #include <memory>
 #include <vector>
 
-#include "core/tensor.h"
-#include "parallel/comm/communicator.h"
+#include "triax/core/tensor.h"
+#include "triax/parallel/comm/communicator.h"
 
 namespace triax::parallel {
 

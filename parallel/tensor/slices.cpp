@@ -1,9 +1,9 @@
-#include "parallel/tensor/slices.h"
+#include "triax/parallel/tensor/slices.h"
 
 #include <cmath>
 #include <utility>
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax::parallel {
 namespace {

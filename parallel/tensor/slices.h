@@ -1,7 +1,7 @@
 #pragma once
 #include <memory>
 
-#include "autograd/node.h"
+#include "triax/autograd/node.h"
 
 namespace triax::parallel {
 

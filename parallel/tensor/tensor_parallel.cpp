@@ -1,10 +1,10 @@
-#include "parallel/tensor/tensor_parallel.h"
+#include "triax/parallel/tensor/tensor_parallel.h"
 
 #include <algorithm>
 #include <optional>
 
-#include "autograd/ops.h"
-#include "core/check.h"
+#include "triax/autograd/ops.h"
+#include "triax/core/check.h"
 
 namespace triax::parallel {
 namespace {

@@ -3,11 +3,11 @@
 #include <map>
 #include <string>
 
-#include "autograd/backward.h"
-#include "nn/parameter.h"
-#include "parallel/comm/communicator.h"
-#include "parallel/tensor/pieces.h"
-#include "parallel/tensor/slices.h"
+#include "triax/autograd/backward.h"
+#include "triax/nn/parameter.h"
+#include "triax/parallel/comm/communicator.h"
+#include "triax/parallel/tensor/pieces.h"
+#include "triax/parallel/tensor/slices.h"
 
 namespace triax::parallel {
 

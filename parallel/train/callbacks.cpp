@@ -1,4 +1,4 @@
-#include "parallel/train/callbacks.h"
+#include "triax/parallel/train/callbacks.h"
 
 namespace triax::parallel {
 

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/check.h"
-#include "parallel/comm/together.h"
-#include "parallel/train/runs/report.h"
+#include "triax/core/check.h"
+#include "triax/parallel/comm/together.h"
+#include "triax/parallel/train/runs/report.h"
 
 namespace triax::parallel {
 

@@ -1,6 +1,6 @@
-#include "core/check.h"
-#include "parallel/train/options/options.h"
-#include "parallel/train/trainer.h"
+#include "triax/core/check.h"
+#include "triax/parallel/train/options/options.h"
+#include "triax/parallel/train/trainer.h"
 
 namespace triax::parallel {
 namespace {

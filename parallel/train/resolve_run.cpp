@@ -1,9 +1,9 @@
 // Settles, before anything is built, what a run is, and checks that all ranks mean the same.
-#include "core/check.h"
-#include "parallel/comm/together.h"
-#include "parallel/train/options/options.h"
-#include "parallel/train/runs/agreement.h"
-#include "parallel/train/trainer.h"
+#include "triax/core/check.h"
+#include "triax/parallel/comm/together.h"
+#include "triax/parallel/train/options/options.h"
+#include "triax/parallel/train/runs/agreement.h"
+#include "triax/parallel/train/trainer.h"
 
 namespace triax::parallel {
 namespace {

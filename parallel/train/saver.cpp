@@ -1,12 +1,12 @@
-#include "parallel/train/saver.h"
+#include "triax/parallel/train/saver.h"
 
 #include <cmath>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "parallel/comm/launch/stop_signal.h"
-#include "parallel/settings/terminal.h"
-#include "parallel/train/step/step.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/comm/launch/stop_signal.h"
+#include "triax/parallel/settings/terminal.h"
+#include "triax/parallel/train/step/step.h"
 
 namespace triax::parallel {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 #include <utility>
 
-#include "parallel/comm/launch/world.h"
-#include "parallel/train/runs/run_directory.h"
+#include "triax/parallel/comm/launch/world.h"
+#include "triax/parallel/train/runs/run_directory.h"
 
 namespace triax::parallel {
 

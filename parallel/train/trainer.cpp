@@ -1,12 +1,12 @@
-#include "parallel/train/trainer.h"
+#include "triax/parallel/train/trainer.h"
 
 #include <cmath>
 #include <filesystem>
 
-#include "core/check.h"
-#include "parallel/comm/launch/stop_signal.h"
-#include "parallel/train/options/options.h"
-#include "parallel/train/runs/initial_weights.h"
+#include "triax/core/check.h"
+#include "triax/parallel/comm/launch/stop_signal.h"
+#include "triax/parallel/train/options/options.h"
+#include "triax/parallel/train/runs/initial_weights.h"
 
 namespace triax::parallel {
 

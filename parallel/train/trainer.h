@@ -6,9 +6,9 @@
 #include <string_view>
 #include <vector>
 
-#include "parallel/train/callbacks.h"
-#include "parallel/train/saver.h"
-#include "parallel/train/validation.h"
+#include "triax/parallel/train/callbacks.h"
+#include "triax/parallel/train/saver.h"
+#include "triax/parallel/train/validation.h"
 
 namespace triax::parallel {
 

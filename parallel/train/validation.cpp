@@ -1,11 +1,11 @@
-#include "parallel/train/validation.h"
+#include "triax/parallel/train/validation.h"
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
 
-#include "core/check.h"
-#include "parallel/comm/launch/stop_signal.h"
+#include "triax/core/check.h"
+#include "triax/parallel/comm/launch/stop_signal.h"
 
 namespace triax::parallel {
 

@@ -3,10 +3,10 @@
 #include <optional>
 #include <string>
 
-#include "parallel/comm/launch/world.h"
-#include "parallel/train/model/feed.h"
-#include "parallel/train/model/task.h"
-#include "parallel/train/runs/report.h"
+#include "triax/parallel/comm/launch/world.h"
+#include "triax/parallel/train/model/feed.h"
+#include "triax/parallel/train/model/task.h"
+#include "triax/parallel/train/runs/report.h"
 
 namespace triax::parallel {
 

@@ -24,4 +24,4 @@ _triax() {
   done < <("$program" complete "${COMP_WORDS[@]:first:COMP_CWORD + 1 - first}" 2>/dev/null)
 }
 
-complete -F _triax minigpt llama resnet launch.sh
+complete -F _triax minigpt triax-llama triax-resnet launch.sh triax-launch

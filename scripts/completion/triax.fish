@@ -12,6 +12,6 @@ function __triax
     end
 end
 
-for program in minigpt llama resnet
+for program in minigpt triax-llama triax-resnet
     complete -c $program -f -a '(__triax)'
 end

@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 
-PAGES = ["README.md", "CONTRIBUTING.md", "LICENSE", "docs", "tests/faults/README.md"]
+PAGES = ["README.md", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "NOTICE", "SECURITY.md", "docs", "tests/faults/README.md"]
 FOLDERS = ["core", "autograd", "nn", "optim", "parallel"]
 NAMED = re.compile(r"^(?:template\s*<.*?>\s*)?(?:class|struct|enum class|enum)\s+(?:\[\[\w+\]\]\s*)?(\w+)(?![^{]*;$)")
 
@@ -89,7 +89,7 @@ def text_of(prose):
 
 
 def page_of(path, text):
-    page, declared = f"# {path}\n\n`#include \"{path}\"`\n", []
+    page, declared = f"# {path}\n\n`#include \"triax/{path}\"`\n", []
     for prose, code in blocks(text):
         own = names(code)
         if all(re.match(r"(class|struct) \w+;", line) for line in code):  # or no code: about what follows

@@ -2,9 +2,9 @@
 // gradients.
 #include <cmath>
 
-#include "autograd/ops.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
+#include "triax/autograd/ops.h"
 
 namespace triax {
 namespace {

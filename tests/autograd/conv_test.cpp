@@ -1,10 +1,10 @@
 // Convolutions and pools: gradients against central differences in f64, and errors with their
 // messages. Values against a naive loop stand in tests/core.
-#include "autograd/backward.h"
-#include "autograd/ops.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/ops.h"
 
 namespace triax {
 namespace {

@@ -2,10 +2,10 @@
 // views. correctness 3, 34, 35, 39, 41.
 #include <functional>
 
-#include "autograd/backward.h"
-#include "autograd/ops.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/ops.h"
 
 namespace triax {
 namespace {

@@ -3,11 +3,11 @@
 
 #include <cmath>
 
-#include "autograd/backward.h"
-#include "autograd/ops.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/ops.h"
 
 namespace triax {
 namespace {

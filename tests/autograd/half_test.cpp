@@ -3,11 +3,11 @@
 #include <cmath>
 #include <functional>
 
-#include "autograd/backward.h"
-#include "autograd/ops.h"
-#include "autograd/rows_alike.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/ops.h"
+#include "triax/autograd/rows_alike.h"
 
 namespace triax {
 namespace {

@@ -1,11 +1,11 @@
 // Every op: gradients against central differences in f64, and one error with its message.
 // Values against naive loops stand in tests/core, per kernel; here where an op adds to its kernel.
-#include "autograd/ops.h"
+#include "triax/autograd/ops.h"
 
-#include "autograd/backward.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
+#include "triax/autograd/backward.h"
 
 namespace triax {
 namespace {

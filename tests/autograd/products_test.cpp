@@ -1,9 +1,9 @@
 // Products: gradients against central differences in f64, and their errors.
-#include "autograd/ops.h"
-#include "autograd/record.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/gradcheck.h"
 #include "tests/support/tensors.h"
+#include "triax/autograd/ops.h"
+#include "triax/autograd/record.h"
 
 namespace triax {
 namespace {

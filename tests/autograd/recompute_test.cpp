@@ -2,11 +2,11 @@
 // and are made again. Graph shapes with it are in engine_test.cpp. correctness 39, 41.
 #include <functional>
 
-#include "autograd/backward.h"
-#include "autograd/gelu.h"
-#include "autograd/ops.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/gelu.h"
+#include "triax/autograd/ops.h"
 
 namespace triax {
 namespace {

@@ -1,9 +1,9 @@
 // Values that an op has kept and somebody writes to before backward: an error, never a wrong
 // gradient. What no op has kept may be written to.
-#include "autograd/backward.h"
-#include "autograd/ops.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/ops.h"
 
 namespace triax {
 namespace {

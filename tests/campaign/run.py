@@ -37,7 +37,7 @@ def python(script, *words, **environment):
 
 
 def promises(bin_dir):
-    programs = ("minigpt", "llama", "resnet", "test_parallel", "test_mpi")
+    programs = ("minigpt", "triax-llama", "triax-resnet", "test_parallel", "test_mpi")
     minigpt, llama, resnet, tests, mpi = (str(bin_dir / name) for name in programs)
     library = next(iter(sorted(bin_dir.glob("*fail_call.so"))), "")
 

@@ -1,13 +1,13 @@
-#include "core/shared/attention.h"
+#include "triax/core/shared/attention.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
 #include <cmath>
 
-#include "core/cpu/levels.h"
-#include "core/random.h"
-#include "core/shared/team.h"
+#include "triax/core/cpu/levels.h"
+#include "triax/core/random.h"
+#include "triax/core/shared/team.h"
 
 namespace triax {
 namespace {
@@ -238,6 +238,7 @@ TEST_P(AttentionTest, ThreadsDoNotChangeABit) {
       Results one = run(c, in, dy);
       for (int threads : {2, 3, 7}) {
         set_threads(threads);
+        EXPECT_EQ(threads_here(), threads);
         Results r = run(c, in, dy);
         EXPECT_EQ(doubles(one.y), doubles(r.y));
         EXPECT_EQ(doubles(one.lse), doubles(r.lse));

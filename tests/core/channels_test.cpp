@@ -1,6 +1,6 @@
 // Kernels over channels, and averages, on every instruction level against naive loops.
-#include "core/numbers/update.h"
 #include "tests/core/kernels.h"
+#include "triax/core/numbers/update.h"
 
 namespace triax::test {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/numbers/fixed_point.h"
+#include "triax/core/numbers/fixed_point.h"
 
 #include <algorithm>
 #include <bit>

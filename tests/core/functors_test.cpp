@@ -1,5 +1,5 @@
-#include "core/functors/unary.h"
 #include "tests/core/kernels.h"
+#include "triax/core/functors/unary.h"
 
 namespace triax::test {
 namespace {

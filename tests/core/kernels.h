@@ -7,10 +7,10 @@
 #include <tuple>
 #include <vector>
 
-#include "core/backend.h"
-#include "core/cpu/levels.h"
-#include "core/random.h"
-#include "core/shared/team.h"
+#include "triax/core/backend.h"
+#include "triax/core/cpu/levels.h"
+#include "triax/core/random.h"
+#include "triax/core/shared/team.h"
 
 namespace triax {
 inline void PrintTo(DType t, std::ostream* out) { *out << name(t); }
@@ -61,6 +61,7 @@ template <class F> Tensors on_any_threads(F f) {
   Tensors first = f();
   for (int threads : {2, 3}) {
     set_threads(threads);
+    EXPECT_EQ(threads_here(), threads);
     Tensors again = f();
     for (size_t i = 0; i < first.size(); ++i)
       EXPECT_TRUE(same_bits(first[i], again[i])) << threads << " threads, output " << i;

@@ -3,8 +3,8 @@
 
 #include <cmath>
 
-#include "core/cpu/levels.h"
-#include "core/random.h"
+#include "triax/core/cpu/levels.h"
+#include "triax/core/random.h"
 
 // Operands of matrix products in several layouts, and what they should give.
 namespace triax::test::products {

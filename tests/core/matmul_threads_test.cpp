@@ -1,7 +1,7 @@
 #include <tuple>
 
-#include "core/shared/team.h"
 #include "tests/core/matmul.h"
+#include "triax/core/shared/team.h"
 
 namespace triax {
 namespace {
@@ -102,6 +102,7 @@ TEST_P(MatmulThreads, DoNotChangeABit) {
       std::vector<double> one = product(dtype, s);
       for (int threads : {2, 3, 5}) {
         set_threads(threads);
+        EXPECT_EQ(threads_here(), threads);
         EXPECT_EQ(one, product(dtype, s)) << threads << " threads, " << name(dtype) << str(s);
       }
     }

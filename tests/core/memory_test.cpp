@@ -1,4 +1,4 @@
-#include "core/memory.h"
+#include "triax/core/memory.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -7,9 +7,9 @@
 #include <fstream>
 #include <thread>
 
-#include "core/backend.h"
-#include "core/error.h"
 #include "tests/support/expect_error.h"
+#include "triax/core/backend.h"
+#include "triax/core/error.h"
 
 namespace triax {
 namespace {

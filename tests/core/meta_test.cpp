@@ -1,10 +1,10 @@
-#include "core/meta/meta.h"
+#include "triax/core/meta/meta.h"
 
 #include <gtest/gtest.h>
 
-#include "autograd/backward.h"
-#include "autograd/ops.h"
-#include "core/shared/conv.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/ops.h"
+#include "triax/core/shared/conv.h"
 
 namespace triax {
 namespace {

@@ -1,4 +1,4 @@
-#include "core/profile.h"
+#include "triax/core/profile.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "core/shared/team.h"
+#include "triax/core/shared/team.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -35,8 +35,8 @@ TEST(Team, HandsOutTasksOnce) {
   EXPECT_EQ(std::vector<int>(taken.begin(), taken.end()), std::vector<int>(1000, 1));
 }
 
-// Also while others wait: workers that sleep are woken.
-TEST(Team, WaitsAsleep) {
+// Also while others wait: helpers that block are woken.
+TEST(Team, BlocksAfterAShortSpin) {
   runs_of(3);
   double before = processor_seconds();
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
@@ -98,19 +98,35 @@ TEST(Team, OfEachThreadIsItsOwn) {
   for (auto& t : threads) t.join();
 }
 
-TEST(Team, WorksAloneForATimeAfterWorkersCostTime) {
+// Both shares are at work at once: each waits until the other has begun.
+TEST(Team, HasAThreadForEachShare) {
+  std::atomic<int> begun = 0;
+  auto late = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+  in_team(2, [&](int) {
+    for (++begun; begun < 2 && std::chrono::steady_clock::now() < late;) std::this_thread::yield();
+    EXPECT_EQ(begun, 2);
+  });
+}
+
+TEST(Team, WorksAloneForATimeAfterHelpersCostTime) {
   std::thread([] {
     using std::chrono::milliseconds;
     set_threads(2);
-    in_team(2, [](int share) { std::this_thread::sleep_for(milliseconds(share == 0 ? 2 : 20)); });
-    EXPECT_EQ(threads_here(), 1);  // two shares of 2 ms would have taken 4
-    std::this_thread::sleep_for(milliseconds(400));
+    std::atomic<bool> begun = false;
+    in_team(2, [&](int share) {
+      if (share == 1) begun = true;
+      else
+        while (!begun) std::this_thread::yield();
+      std::this_thread::sleep_for(milliseconds(share == 0 ? 2 : 60));
+    });
+    EXPECT_EQ(threads_here(), 1);  // two shares of a few milliseconds would have been sooner
+    std::this_thread::sleep_for(milliseconds(800));
     EXPECT_EQ(threads_here(), 2);
   }).join();
 }
 
-// A child has no worker: shares that none begins are done by the caller.
-TEST(Team, WithoutWorkersDoesAllHere) {
+// A child has no helper: shares that none begins are done by the caller.
+TEST(Team, WithoutHelpersDoesAllHere) {
   runs_of(3);
   pid_t child = fork();
   if (child == 0) {

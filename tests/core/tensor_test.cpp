@@ -1,12 +1,12 @@
-#include "core/tensor.h"
+#include "triax/core/tensor.h"
 
 #include <gtest/gtest.h>
 
 #include <numeric>
 
-#include "core/check.h"
-#include "core/cpu/levels.h"
 #include "tests/support/expect_error.h"
+#include "triax/core/check.h"
+#include "triax/core/cpu/levels.h"
 
 namespace triax {
 namespace {

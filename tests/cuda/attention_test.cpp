@@ -1,4 +1,4 @@
-#include "core/shared/attention.h"
+#include "triax/core/shared/attention.h"
 
 #include "tests/cuda/emulated.h"
 #include "tests/support/expect_error.h"

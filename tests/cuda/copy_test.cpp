@@ -1,8 +1,8 @@
 #include <gtest/gtest.h>
 
-#include "core/backend.h"
 #include "tests/cuda/emulated.h"
 #include "tests/support/expect_error.h"
+#include "triax/core/backend.h"
 
 namespace triax::test {
 namespace {

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/functors/binary.h"
-#include "core/functors/unary.h"
 #include "tests/cuda/emulated.h"
+#include "triax/core/functors/binary.h"
+#include "triax/core/functors/unary.h"
 
 namespace triax::test {
 namespace {

@@ -1,9 +1,9 @@
 #pragma once
 #include <cstdlib>
 
-#include "core/cuda/cuda.h"
-#include "core/cuda/runtime/emulation.h"
 #include "tests/core/kernels.h"
+#include "triax/core/cuda/cuda.h"
+#include "triax/core/cuda/runtime/emulation.h"
 
 namespace triax::test {
 

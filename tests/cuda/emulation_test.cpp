@@ -1,12 +1,12 @@
-#include "core/cuda/runtime/emulation.h"
+#include "triax/core/cuda/runtime/emulation.h"
 
 #include <gtest/gtest.h>
 
-#include "core/cuda/kernels/reduce_block.h"
-#include "core/cuda/runtime/launch.h"
 #include "tests/cuda/emulated.h"
 #include "tests/cuda/emulation/races.h"
 #include "tests/support/expect_error.h"
+#include "triax/core/cuda/kernels/reduce_block.h"
+#include "triax/core/cuda/runtime/launch.h"
 
 namespace triax::test {
 namespace {

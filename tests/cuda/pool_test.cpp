@@ -1,4 +1,4 @@
-#include "core/cuda/runtime/pool.h"
+#include "triax/core/cuda/runtime/pool.h"
 
 #include <gtest/gtest.h>
 

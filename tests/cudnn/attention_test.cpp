@@ -2,9 +2,9 @@
 #include <set>
 #include <thread>
 
-#include "core/cuda/libraries/cudnn_attention.h"
-#include "core/cuda/libraries/cudnn_library.h"
 #include "tests/cudnn/gpus.h"
+#include "triax/core/cuda/libraries/cudnn_attention.h"
+#include "triax/core/cuda/libraries/cudnn_library.h"
 
 // What cuDNN says to the graphs of core/cuda/libraries/cudnn_attention.cpp, without a GPU.
 

@@ -1,8 +1,8 @@
 #include <set>
 
-#include "core/cuda/libraries/cudnn_conv.h"
 #include "tests/cudnn/gpus.h"
 #include "tests/support/windows.h"
+#include "triax/core/cuda/libraries/cudnn_conv.h"
 
 // What cuDNN says to the graphs of core/cuda/libraries/cudnn_conv.cpp, without a GPU.
 

@@ -5,8 +5,8 @@
 #include <fstream>
 #include <iterator>
 
-#include "core/cuda/libraries/cudnn_graph.h"
-#include "core/error.h"
+#include "triax/core/cuda/libraries/cudnn_graph.h"
+#include "triax/core/error.h"
 
 /// @file GPUs that are not here. cuDNN chooses engines and compiles for the properties that
 /// h200.json and a100.json describe. They hold what cudaGetDeviceProperties reports, under the

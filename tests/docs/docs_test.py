@@ -1,7 +1,7 @@
 """docs_test.py REPOSITORY PROGRAMS COMPILER [FLAGS]: the documentation says what is there.
 
 Links lead somewhere, paths and programs exist, minigpt and resnet have the flags that are given to
-them, and C++ compiles. A column of a table that is headed `resnet train` has flags of that in backticks.
+them, and C++ compiles. A column of a table that is headed `triax-resnet train` has flags of that in backticks.
 An HTML comment in the line before a C++ block says what it is:
 
     <!-- test: prints TEXT -->            a program; the build makes it in PROGRAMS; it prints TEXT
@@ -32,7 +32,7 @@ def source_of(block):
     includes = [line for line in lines if line.startswith("#")]
     body = "\n".join("" if line.startswith("#") else line for line in lines)
     return "\n".join(includes) + (
-        '\n#include "core/tensor.h"\nusing namespace triax;\n'
+        '\n#include "triax/core/tensor.h"\nusing namespace triax;\n'
         f'void block{block.rest} {{\n#line {block.line} "{block.page}"\n{body}\n}}\n')
 
 

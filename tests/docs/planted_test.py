@@ -9,7 +9,7 @@ import docs_test
 import pages
 
 CLI = "# Flags\n\n## minigpt train\n\n| `--steps N` | steps |\n"
-RESNET = "# Flags\n\n## resnet train\n\n| `--width N` | channels |\n"
+RESNET = "# Flags\n\n## triax-resnet train\n\n| `--width N` | channels |\n"
 QUOTED = "int twice(int x) {  // there\n  return 2 * x;\n}\n"
 
 
@@ -44,11 +44,11 @@ CASES = [
     ("`build/release/bin/fool`\n", "page.md:1: no CMakeLists.txt builds fool"),
     ("`minigpt train --steps 3`\n", None),
     ("```\nminigpt train \\\n  --stpes 3\n```\n", "page.md:2: minigpt train has no --stpes"),
-    ("`resnet train --width 3`\n", None),
-    ("`resnet train --steps 3`\n", "page.md:1: resnet train has no --steps"),
-    ("| key | `resnet train` |\n|---|---|\n| `--steps` | `--width 3` |\n", None),
-    ("| key | `resnet train` |\n|---|---|\n| `--width` | 1, `--width 3 --steps 3` |\n",
-     "page.md:3: resnet train has no --steps"),
+    ("`triax-resnet train --width 3`\n", None),
+    ("`triax-resnet train --steps 3`\n", "page.md:1: triax-resnet train has no --steps"),
+    ("| key | `triax-resnet train` |\n|---|---|\n| `--steps` | `--width 3` |\n", None),
+    ("| key | `triax-resnet train` |\n|---|---|\n| `--width` | 1, `--width 3 --steps 3` |\n",
+     "page.md:3: triax-resnet train has no --steps"),
 ]
 
 

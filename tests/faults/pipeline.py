@@ -31,7 +31,7 @@ FAULTS = [
           [Run("--mesh 1x2x1 --schedule zb-h1 --precision bf16 --bitwise --micro-batch 1", "step 1: gradient of .*",
                program="llama")]),
     Fault("seed_applied_on_every_stage", PIPELINE,
-          [("#include <algorithm>\n", '#include <algorithm>\n\n#include "autograd/ops.h"\n'),
+          [("#include <algorithm>\n", '#include <algorithm>\n\n#include "triax/autograd/ops.h"\n'),
            ("from ? receive(*from)", "from ? receive(*from) * run.seed")],
           [Run(FLAGS, "step 1: gradient of block0.down.bias", "a factor of about 0.0156")]),
     Fault("weight_gradients_of_a_micro_batch_not_run", PIPELINE,

@@ -81,7 +81,7 @@ class Copy:
     def parity(self, flags, program="minigpt"):
         """The first difference as it is printed, and the guess under it."""
         self.make(program)
-        words = [self.build / "bin" / program, "parity", "--data", self.text, *FLAGS[program].split(), *flags.split()]
+        words = [self.build / "bin" / {"llama": "triax-llama"}.get(program, program), "parity", "--data", self.text, *FLAGS[program].split(), *flags.split()]
         try:
             done = subprocess.run(words, capture_output=True, text=True, env=self.environment,
                                   timeout=SECONDS)

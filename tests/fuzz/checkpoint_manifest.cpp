@@ -1,7 +1,7 @@
 // The members of a checkpoint's manifest, behind the right checksum: else the fuzzer would see
 // nothing but the checksum.
-#include "parallel/checkpoint/manifest.h"
 #include "tests/fuzz/fuzz.h"
+#include "triax/parallel/checkpoint/manifest.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace triax;

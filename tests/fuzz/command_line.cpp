@@ -1,12 +1,12 @@
 // The words of a command line, one a line, and what small languages are in them: placements,
 // parameter groups.
-#include "parallel/settings/command_line.h"
+#include "triax/parallel/settings/command_line.h"
 
 #include <sstream>
 
-#include "parallel/train/options/groups.h"
-#include "parallel/train/options/options.h"
 #include "tests/fuzz/fuzz.h"
+#include "triax/parallel/train/options/groups.h"
+#include "triax/parallel/train/options/options.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace triax;

@@ -1,7 +1,7 @@
 // A configuration file in TOML; what was read is written and read again.
-#include "core/check.h"
-#include "parallel/train/options/options.h"
 #include "tests/fuzz/fuzz.h"
+#include "triax/core/check.h"
+#include "triax/parallel/train/options/options.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace triax;

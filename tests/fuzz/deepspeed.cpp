@@ -1,8 +1,8 @@
 // DeepSpeed's JSON.
-#include "parallel/program/deepspeed/deepspeed.h"
+#include "triax/parallel/program/deepspeed/deepspeed.h"
 
-#include "parallel/train/options/options.h"
 #include "tests/fuzz/fuzz.h"
+#include "triax/parallel/train/options/options.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace triax;

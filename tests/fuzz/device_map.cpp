@@ -1,5 +1,5 @@
 // The JSON of --device-map, for a model of a few layers.
-#include "parallel/program/device_map.h"
+#include "triax/parallel/program/device_map.h"
 
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/tiny_task.h"

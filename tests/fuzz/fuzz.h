@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include "core/error.h"
 #include "tests/support/temporary_directory.h"
+#include "triax/core/error.h"
 
 /// @file What all fuzz targets share. Each is one file, with libFuzzer's entry point
 /// (llvm.org/docs/LibFuzzer.html), and has its first inputs in corpus/NAME/.

@@ -1,5 +1,5 @@
 // A hardware file of --hardware.
-#include "parallel/plan/hardware.h"
+#include "triax/parallel/plan/hardware.h"
 
 #include "tests/fuzz/fuzz.h"
 

@@ -1,9 +1,9 @@
 // metrics.jsonl of a run that resumes after step 7, and as `replay` reads it.
 #include <filesystem>
 
-#include "parallel/program/metrics_file.h"
-#include "parallel/train/runs/report.h"
 #include "tests/fuzz/fuzz.h"
+#include "triax/parallel/program/metrics_file.h"
+#include "triax/parallel/train/runs/report.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace triax;

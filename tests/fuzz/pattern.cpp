@@ -1,7 +1,7 @@
 // A pattern of a tokenizer.json, with which a text is cut into words, whole and in two pieces.
-#include "core/check.h"
 #include "examples/text/tokenizer/words.h"
 #include "tests/fuzz/fuzz.h"
+#include "triax/core/check.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace triax;

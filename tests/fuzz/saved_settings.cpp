@@ -1,7 +1,7 @@
 // The settings that a checkpoint keeps, as a run that resumes takes them.
-#include "parallel/train/options/options.h"
-#include "parallel/train/runs/run_directory.h"
 #include "tests/fuzz/fuzz.h"
+#include "triax/parallel/train/options/options.h"
+#include "triax/parallel/train/runs/run_directory.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace triax;

@@ -1,6 +1,6 @@
 // A schedule's file, as --schedule reads it.
-#include "parallel/pipeline/synthesis/schedule_file.h"
 #include "tests/fuzz/fuzz.h"
+#include "triax/parallel/pipeline/synthesis/schedule_file.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace triax;

@@ -1,6 +1,6 @@
 // A whole safetensors file.
-#include "nn/state.h"
 #include "tests/fuzz/fuzz.h"
+#include "triax/nn/state.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace triax;

@@ -1,6 +1,6 @@
 // The JSON of a safetensors file's header; the first byte says how much data follows it.
-#include "core/io/safetensors.h"
 #include "tests/fuzz/fuzz.h"
+#include "triax/core/io/safetensors.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace triax;

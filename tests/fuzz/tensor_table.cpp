@@ -1,7 +1,7 @@
 // A table of tensors that `replay --out` wrote; what was read is written and read again.
-#include "core/check.h"
-#include "parallel/train/step/digests.h"
 #include "tests/fuzz/fuzz.h"
+#include "triax/core/check.h"
+#include "triax/parallel/train/step/digests.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace triax;

@@ -1,7 +1,7 @@
 // The manifest of a directory of token shards.
-#include "core/check.h"
 #include "examples/text/token_files.h"
 #include "tests/fuzz/fuzz.h"
+#include "triax/core/check.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace triax;

@@ -1,8 +1,8 @@
 // A tokenizer.json, with which text is encoded and decoded, and which is written again.
 #include "examples/text/tokenizer/tokenizer.h"
 
-#include "core/check.h"
 #include "tests/fuzz/fuzz.h"
+#include "triax/core/check.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace triax;

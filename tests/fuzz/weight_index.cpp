@@ -2,8 +2,8 @@
 #include <utility>
 
 #include "examples/hugging_face/weights.h"
-#include "nn/state.h"
 #include "tests/fuzz/fuzz.h"
+#include "triax/nn/state.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace triax;

@@ -3,8 +3,8 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include "parallel/parity/parity.h"
 #include "tests/support/conv_net.h"
+#include "triax/parallel/parity/parity.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,5 +1,5 @@
 // What ranks called last, when one makes no progress.
-#include "parallel/comm/gpu/call_log.h"
+#include "triax/parallel/comm/gpu/call_log.h"
 
 #include <gtest/gtest.h>
 
@@ -7,10 +7,10 @@
 #include <filesystem>
 #include <thread>
 
-#include "parallel/comm/gpu/nccl_comm.h"
-#include "parallel/comm/threads/thread_comm.h"
 #include "tests/gpu_on_cpu/libraries/nccl.h"
 #include "tests/support/expect_error.h"
+#include "triax/parallel/comm/gpu/nccl_comm.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,6 +1,6 @@
 // What comes after a product: inside of it by the library, or by other kernels.
-#include "core/error.h"
 #include "tests/gpu_on_cpu/products.h"
+#include "triax/core/error.h"
 
 namespace triax::test {
 namespace {

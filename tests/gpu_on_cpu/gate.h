@@ -2,8 +2,8 @@
 #include <future>
 #include <utility>
 
-#include "core/cuda/runtime/context.h"
 #include "tests/gpu_on_cpu/runtime.h"
+#include "triax/core/cuda/runtime/context.h"
 
 namespace triax::gpu_on_cpu {
 

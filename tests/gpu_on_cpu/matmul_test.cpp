@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <thread>
 
-#include "core/cuda/runtime/context.h"
 #include "tests/gpu_on_cpu/products.h"
 #include "tests/support/expect_error.h"
+#include "triax/core/cuda/runtime/context.h"
 
 namespace triax::test {
 namespace {

@@ -8,19 +8,20 @@
 #include <mutex>
 #include <thread>
 
-#include "core/check.h"
-#include "parallel/comm/gpu/nccl_comm.h"
-#include "parallel/comm/launch/world.h"
 #include "tests/gpu_on_cpu/gate.h"
 #include "tests/gpu_on_cpu/runtime.h"
 #include "tests/parallel/collective_cases.h"
 #include "tests/support/expect_error.h"
+#include "triax/core/check.h"
+#include "triax/parallel/comm/gpu/nccl_comm.h"
+#include "triax/parallel/comm/launch/world.h"
 
 namespace triax::parallel {
 namespace {
 
 using gpu_on_cpu::Gate;
 using namespace test;
+using namespace cases;
 namespace nccl = gpu_on_cpu::nccl;
 
 Device gpu(int index) { return {Device::Kind::cuda, index}; }

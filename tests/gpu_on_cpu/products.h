@@ -4,9 +4,9 @@
 #include <array>
 #include <utility>
 
-#include "core/cuda/runtime/devices.h"
 #include "tests/core/kernels.h"
 #include "tests/gpu_on_cpu/libraries/blas.h"
+#include "triax/core/cuda/runtime/devices.h"
 
 // Products by Cuda on the stand-in for cuBLASLt, against those of the CPU.
 

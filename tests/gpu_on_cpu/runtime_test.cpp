@@ -4,10 +4,10 @@
 
 #include <thread>
 
-#include "core/backend.h"
-#include "core/cuda/runtime/context.h"
 #include "tests/core/kernels.h"
 #include "tests/support/expect_error.h"
+#include "triax/core/backend.h"
+#include "triax/core/cuda/runtime/context.h"
 
 // The stand-in itself, and what core/cuda does with streams, copies and memory.
 

@@ -4,18 +4,19 @@
 #include <chrono>
 #include <thread>
 
-#include "core/check.h"
-#include "parallel/comm/gpu/device_comm.h"
-#include "parallel/comm/threads/thread_comm.h"
 #include "tests/gpu_on_cpu/gate.h"
 #include "tests/parallel/collective_cases.h"
 #include "tests/support/expect_error.h"
+#include "triax/core/check.h"
+#include "triax/parallel/comm/gpu/device_comm.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
 
 namespace triax::parallel {
 namespace {
 
 using gpu_on_cpu::Gate;
 using namespace test;
+using namespace cases;
 
 Device gpu(int index) { return {Device::Kind::cuda, index}; }
 Communicator::Seat together(int rank) { return {0, rank}; }

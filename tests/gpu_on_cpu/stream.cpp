@@ -6,8 +6,8 @@
 #include <set>
 #include <typeinfo>
 
-#include "core/cuda/runtime/emulation.h"
 #include "tests/gpu_on_cpu/device.h"
+#include "triax/core/cuda/runtime/emulation.h"
 
 using namespace triax::gpu_on_cpu;
 

@@ -9,12 +9,12 @@
 #include <future>
 #include <thread>
 
-#include "core/cuda/runtime/context.h"
-#include "core/tensor.h"
-#include "parallel/comm/gpu/nccl_comm.h"
-#include "parallel/comm/threads/thread_comm.h"
 #include "tests/gpu_on_cpu/device.h"
 #include "tests/gpu_on_cpu/gate.h"
+#include "triax/core/cuda/runtime/context.h"
+#include "triax/core/tensor.h"
+#include "triax/parallel/comm/gpu/nccl_comm.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
 
 namespace triax {
 namespace {

@@ -7,16 +7,16 @@
 #include <cstdlib>
 #include <map>
 
-#include "core/gpus.h"
 #include "examples/minigpt/config.h"
 #include "examples/minigpt/model.h"
-#include "parallel/train/model/feed.h"
-#include "parallel/train/step/step.h"
 #include "tests/gpu_on_cpu/libraries/blas.h"
 #include "tests/gpu_on_cpu/libraries/nccl.h"
 #include "tests/gpu_on_cpu/runtime.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
+#include "triax/core/gpus.h"
+#include "triax/parallel/train/model/feed.h"
+#include "triax/parallel/train/step/step.h"
 
 namespace triax::minigpt {
 namespace {

@@ -13,6 +13,8 @@ from size import check_sizes
 # Each folder includes itself and what stands left of it. Tests and benchmarks include anything.
 FOLDERS = ["core", "autograd", "nn", "optim", "parallel", "examples"]
 FREE = ["tests", "bench"]
+NAMED = "triax/"  # how includes of the libraries begin, so that a user's own core/ is another
+LIBRARIES = FOLDERS[:-1]
 
 # Within a folder: each line of names includes itself and the lines above it; names on one line do
 # not include each other. A name covers its folder, or its files: `parallel/mesh` is mesh.h too.
@@ -82,7 +84,6 @@ OWNED = {
     r"nccl\.h": [r"parallel/comm/gpu/nccl_\w+\..*", r"tests/gpu_on_cpu/.*"],
     r"cuda_runtime\.h": [r"core/cuda/.*", r"parallel/comm/gpu/nccl_\w+\..*",
                           r"tests/gpu_on_cpu/.*", r"bench/.*"],
-    r"omp\.h": [r"core/cpu/.*", r"parallel/comm/.*", r"tests/.*", r"bench/.*"],
 }
 
 # The one macro that writes code, and names that other people's headers look for.
@@ -159,7 +160,7 @@ def check_include(file, name, quoted, exists):
     """Why may `file` not include `name`? None if it may."""
     folder, target = file.split("/")[0], name.split("/")[0]
     if quoted and not exists:
-        return f'there is no {name}; includes start at the repository, like "core/tensor.h"'
+        return f'there is no {name}; includes start at the repository, like "{NAMED}core/tensor.h"'
     if folder in FOLDERS and target in FOLDERS + FREE:
         if target in FREE:
             return f"{folder} includes {target}; nothing but tests and bench may"
@@ -176,7 +177,10 @@ def check_include(file, name, quoted, exists):
 def check_line(root, file, line):
     """All that is wrong with one line of source."""
     if include := INCLUDE.match(line):
-        quoted, name = include[1][0] == '"', include[1][1:-1]
+        quoted, written = include[1][0] == '"', include[1][1:-1]
+        name = written.removeprefix(NAMED)
+        if (name != written) != (name.split("/")[0] in LIBRARIES):
+            yield f"include: {written}; headers of {', '.join(LIBRARIES)}, and no others, begin with {NAMED}"
         base = root / APART if within(file, APART) and "/" not in name else root
         if wrong := check_include(file, name, quoted, (base / name).is_file()):
             yield f"include: {wrong}"

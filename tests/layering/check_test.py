@@ -9,20 +9,20 @@ import size
 
 CLEAN = {
     "core/numbers/half.h": "#define TRIAX_HD inline\n",
-    "core/tensor.h": '#include <vector>\n#include "core/numbers/half.h"\n',
-    "core/cpu/cpu.h": '#include <omp.h>\n#include "core/tensor.h"\n',
-    "core/backend.cpp": '#include "core/cpu/cpu.h"\n#if TRIAX_CUDA\n#include "core/cuda/cuda.h"\n#endif\n',
+    "core/tensor.h": '#include <vector>\n#include "triax/core/numbers/half.h"\n',
+    "core/cpu/cpu.h": '#include "triax/core/tensor.h"\n',
+    "core/backend.cpp": '#include "triax/core/cpu/cpu.h"\n#if TRIAX_CUDA\n#include "triax/core/cuda/cuda.h"\n#endif\n',
     "core/cuda/cuda.h": "#include <cuda_runtime.h>\n",
-    "autograd/ops.h": '#include "core/tensor.h"\n',
+    "autograd/ops.h": '#include "triax/core/tensor.h"\n',
     "parallel/comm/processes/mpi_comm.cpp": "#include <mpi.h>\n",
     "parallel/comm/gpu/nccl_comm.cpp": "#include <cuda_runtime.h>\n#include <nccl.h>\n",
     "parallel/comm/group.h": "\n",
-    "parallel/comm/launch/world.h": '#include "parallel/comm/group.h"\n',
-    "parallel/mesh.h": '#include "parallel/comm/launch/world.h"\n',
-    "parallel/data/bucket.h": '#include "parallel/mesh.h"\n',
-    "parallel/train/step/step.h": '#include "parallel/data/bucket.h"\n',
-    "examples/a.cpp": '#include "autograd/ops.h"\n',
-    "tests/core/a_test.cpp": '#include <omp.h>\n#include "core/cpu/cpu.h"\n',
+    "parallel/comm/launch/world.h": '#include "triax/parallel/comm/group.h"\n',
+    "parallel/mesh.h": '#include "triax/parallel/comm/launch/world.h"\n',
+    "parallel/data/bucket.h": '#include "triax/parallel/mesh.h"\n',
+    "parallel/train/step/step.h": '#include "triax/parallel/data/bucket.h"\n',
+    "examples/a.cpp": '#include "triax/autograd/ops.h"\n',
+    "tests/core/a_test.cpp": '#include "triax/core/cpu/cpu.h"\n',
 }
 
 
@@ -57,34 +57,39 @@ class CheckTest(unittest.TestCase):
         self.assertEqual(self.violations({}), [])
 
     def test_folders_stand_in_a_line(self):
-        self.expect("core/b.cpp", '#include "autograd/ops.h"\n', ":1:", "core stands left of autograd")
+        self.expect("core/b.cpp", '#include "triax/autograd/ops.h"\n', ":1:", "core stands left of autograd")
 
     def test_folders_inside_parallel_stand_in_a_line(self):
-        self.expect("parallel/comm/b.cpp", '#include "parallel/mesh.h"\n',
+        self.expect("parallel/comm/b.cpp", '#include "triax/parallel/mesh.h"\n',
                     ":1:", "parallel/comm may not include parallel/mesh")
-        self.expect("parallel/mesh.cpp", '#include "parallel/data/bucket.h"\n',
+        self.expect("parallel/mesh.cpp", '#include "triax/parallel/data/bucket.h"\n',
                     "parallel/mesh may not include parallel/data")
-        self.expect("parallel/data/b.cpp", '#include "parallel/train/step/step.h"\n',
+        self.expect("parallel/data/b.cpp", '#include "triax/parallel/train/step/step.h"\n',
                     "parallel/data may not include parallel/train")
 
     def test_siblings_inside_parallel_do_not_include_each_other(self):
-        self.expect("parallel/pipeline/b.cpp", '#include "parallel/data/bucket.h"\n',
+        self.expect("parallel/pipeline/b.cpp", '#include "triax/parallel/data/bucket.h"\n',
                     "parallel/pipeline may not include parallel/data")
         self.assertEqual(self.violations(
-            {"parallel/data/b.cpp": '#include "parallel/data/bucket.h"\n'}), [])
+            {"parallel/data/b.cpp": '#include "triax/parallel/data/bucket.h"\n'}), [])
 
     def test_folders_inside_comm_stand_in_a_line(self):
-        self.expect("parallel/comm/b.cpp", '#include "parallel/comm/launch/world.h"\n',
+        self.expect("parallel/comm/b.cpp", '#include "triax/parallel/comm/launch/world.h"\n',
                     "parallel/comm may not include parallel/comm/launch")
-        self.expect("parallel/comm/gpu/b.cpp", '#include "parallel/comm/launch/world.h"\n',
+        self.expect("parallel/comm/gpu/b.cpp", '#include "triax/parallel/comm/launch/world.h"\n',
                     "parallel/comm/gpu may not include parallel/comm/launch")
 
     def test_every_file_inside_parallel_has_a_place(self):
-        self.expect("parallel/new/b.cpp", '#include "parallel/mesh.h"\n',
+        self.expect("parallel/new/b.cpp", '#include "triax/parallel/mesh.h"\n',
                     "parallel/new/b.cpp has no place")
 
+    def test_headers_of_libraries_bear_the_projects_name(self):
+        self.expect("nn/b.cpp", '#include "core/tensor.h"\n', "core/tensor.h; headers of core,", "begin with triax/")
+        planted = {"tests/a.h": "\n", "tests/b.cpp": '#include "triax/tests/a.h"\n'}
+        self.assertIn("triax/tests/a.h; headers of core,", "".join(self.violations(planted)))
+
     def test_angle_brackets_do_not_hide_an_include(self):
-        self.expect("core/b.cpp", "#include <autograd/ops.h>\n", "core stands left of autograd")
+        self.expect("core/b.cpp", "#include <triax/autograd/ops.h>\n", "core stands left of autograd")
 
     def test_nothing_includes_tests(self):
         planted = {"tests/a.h": "\n", "core/b.cpp": '#include "tests/a.h"\n'}
@@ -95,16 +100,15 @@ class CheckTest(unittest.TestCase):
 
     def test_a_project_apart_includes_what_is_beside_it(self):
         self.assertEqual(self.violations({"examples/research/a.h": "\n", "examples/research/b.cpp":
-                                          '#include "a.h"\n#include "core/tensor.h"\n'}), [])
+                                          '#include "a.h"\n#include "triax/core/tensor.h"\n'}), [])
         self.expect("examples/research/b.cpp", '#include "c.h"\n', "there is no c.h")
 
     def test_headers_with_an_owner(self):
-        self.expect("nn/b.cpp", '#include "core/cuda/cuda.h"\n', "core/cuda/cuda.h belongs to")
-        self.expect("nn/b.cpp", '#include "core/cpu/cpu.h"\n', "core/cpu/cpu.h belongs to")
+        self.expect("nn/b.cpp", '#include "triax/core/cuda/cuda.h"\n', "core/cuda/cuda.h belongs to")
+        self.expect("nn/b.cpp", '#include "triax/core/cpu/cpu.h"\n', "core/cpu/cpu.h belongs to")
         self.expect("parallel/comm/b.cpp", "#include <mpi.h>\n", "mpi.h belongs to")
         self.expect("parallel/comm/b.cpp", "#include <nccl.h>\n", "nccl.h belongs to")
         self.expect("core/cpu/b.cpp", "  #  include <cuda_runtime.h>\n", "cuda_runtime.h belongs")
-        self.expect("optim/b.cpp", "#include <omp.h>\n", "omp.h belongs to")
 
     def test_macros(self):
         self.expect("core/b.h", "#define MAX(a, b) a\n", "MAX is function-like")
@@ -162,7 +166,7 @@ class CheckTest(unittest.TestCase):
             self.assertIn("optim/README.md: expected three lines", found[0])
 
     def test_door_plates_name_what_is_used(self):
-        planted = {"optim/b.h": "", "optim/c.h": "", "optim/d/e.h": '#include "optim/c.h"\n', "examples/f.cpp": '#include "optim/b.h"\n'}
+        planted = {"optim/b.h": "", "optim/c.h": "", "optim/d/e.h": '#include "triax/optim/c.h"\n', "examples/f.cpp": '#include "triax/optim/b.h"\n'}
         for says, count in (("`b.h`.", 0), ("all headers.", 0), ("`c.h`.", 1), ("nothing.", 1)):
             plate = f"Lives here: a.\nUsed from outside: {says}\nNever enters: c.\n"
             found = self.violations({**planted, "optim/README.md": plate})

@@ -112,7 +112,7 @@ def check_plates(files, read):
     product = [file for file in files if file.endswith(CODE) and file.split("/")[0] in PRODUCT]
     used = collections.defaultdict(set)
     for file in product:
-        for folder, header in re.findall(r'^#include "([\w/]+)/(\w+\.h)"', read(file), re.MULTILINE):
+        for folder, header in re.findall(r'^#include "(?:triax/)?([\w/]+)/(\w+\.h)"', read(file), re.MULTILINE):
             if not file.startswith(folder + "/"):
                 used[folder].add(header)
     for folder in sorted({file.rpartition("/")[0] for file in product}):

@@ -1,10 +1,10 @@
 // Batch norm as a layer: which samples share statistics, and what becomes of the running ones.
-#include "nn/batch_norm.h"
+#include "triax/nn/batch_norm.h"
 
-#include "autograd/backward.h"
-#include "core/numbers/update.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
+#include "triax/autograd/backward.h"
+#include "triax/core/numbers/update.h"
 
 namespace triax::nn {
 namespace {

@@ -1,8 +1,8 @@
-#include "nn/key_value_cache.h"
+#include "triax/nn/key_value_cache.h"
 
-#include "nn/rotary.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
+#include "triax/nn/rotary.h"
 
 namespace triax::nn {
 namespace {

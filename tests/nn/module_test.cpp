@@ -1,12 +1,12 @@
-#include "nn/module.h"
+#include "triax/nn/module.h"
 
-#include "core/check.h"
-#include "nn/dropout.h"
-#include "nn/embedding.h"
-#include "nn/linear.h"
-#include "nn/norm.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
+#include "triax/core/check.h"
+#include "triax/nn/dropout.h"
+#include "triax/nn/embedding.h"
+#include "triax/nn/linear.h"
+#include "triax/nn/norm.h"
 
 namespace triax::nn {
 namespace {

@@ -1,4 +1,4 @@
-#include "nn/rotary.h"
+#include "triax/nn/rotary.h"
 
 #include "tests/support/expect_error.h"
 #include "tests/support/gradcheck.h"

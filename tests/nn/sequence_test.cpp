@@ -1,10 +1,10 @@
 // What a Sequence makes of its children: layers in order, each called in the form it has.
-#include "nn/sequence.h"
+#include "triax/nn/sequence.h"
 
-#include "nn/linear.h"
-#include "nn/samples.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
+#include "triax/nn/linear.h"
+#include "triax/nn/samples.h"
 
 namespace triax::nn {
 namespace {

@@ -1,4 +1,4 @@
-#include "nn/state.h"
+#include "triax/nn/state.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -10,11 +10,11 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/check.h"
-#include "core/memory.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/faulty_files.h"
 #include "tests/support/temporary_directory.h"
+#include "triax/core/check.h"
+#include "triax/core/memory.h"
 
 namespace triax::nn {
 namespace {

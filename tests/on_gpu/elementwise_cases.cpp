@@ -1,6 +1,6 @@
-#include "core/functors/binary.h"
-#include "core/functors/unary.h"
 #include "tests/on_gpu/on.h"
+#include "triax/core/functors/binary.h"
+#include "triax/core/functors/unary.h"
 
 namespace triax::test {
 namespace {

@@ -1,10 +1,10 @@
 // Sizes that only a real GPU does in little time: more than 2^31 elements, grids of more than 65535
 // blocks a side, and the shapes of GPT-2. The GPU made of CPU threads skips them.
-#include "core/cpu/levels.h"
-#include "core/functors/binary.h"
-#include "core/functors/unary.h"
-#include "core/shared/attention.h"
 #include "tests/on_gpu/on.h"
+#include "triax/core/cpu/levels.h"
+#include "triax/core/functors/binary.h"
+#include "triax/core/functors/unary.h"
+#include "triax/core/shared/attention.h"
 
 namespace triax::test {
 namespace {

@@ -1,6 +1,6 @@
 // Every member of Backend, on the device under test against the CPU, in every float dtype.
-#include "core/functors/unary.h"
 #include "tests/on_gpu/on.h"
+#include "triax/core/functors/unary.h"
 
 namespace triax::test {
 namespace {

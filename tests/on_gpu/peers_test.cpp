@@ -1,9 +1,9 @@
 // Between GPUs, where there are two.
-#include "autograd/backward.h"
-#include "autograd/ops.h"
-#include "core/gpus.h"
 #include "tests/core/kernels.h"
 #include "tests/support/device.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/ops.h"
+#include "triax/core/gpus.h"
 
 namespace triax::test {
 namespace {

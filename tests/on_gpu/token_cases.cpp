@@ -1,6 +1,6 @@
-#include "core/numbers/update.h"
-#include "core/shared/attention.h"
 #include "tests/on_gpu/on.h"
+#include "triax/core/numbers/update.h"
+#include "triax/core/shared/attention.h"
 
 namespace triax::test {
 namespace {

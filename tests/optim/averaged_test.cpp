@@ -1,9 +1,9 @@
-#include "optim/averaged.h"
+#include "triax/optim/averaged.h"
 
-#include "optim/adamw.h"
-#include "optim/sgd.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
+#include "triax/optim/adamw.h"
+#include "triax/optim/sgd.h"
 
 namespace triax::optim {
 namespace {

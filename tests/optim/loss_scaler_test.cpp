@@ -1,6 +1,6 @@
 // The loss scale over given overflow patterns, as the two published behaviours have it.
 // correctness 13, 14.
-#include "optim/loss_scaler.h"
+#include "triax/optim/loss_scaler.h"
 
 #include <gtest/gtest.h>
 

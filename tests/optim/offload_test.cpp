@@ -1,13 +1,13 @@
 // AdamW with its state elsewhere: the same bits, bounded memory, errors where they belong.
-#include "optim/offload.h"
+#include "triax/optim/offload.h"
 
 #include <limits>
 
-#include "optim/adamw.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/offload_files.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tensors.h"
+#include "triax/optim/adamw.h"
 
 namespace triax::optim {
 namespace {

@@ -1,9 +1,9 @@
-#include "optim/adamw.h"
-#include "optim/lion.h"
-#include "optim/schedule.h"
-#include "optim/sgd.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
+#include "triax/optim/adamw.h"
+#include "triax/optim/lion.h"
+#include "triax/optim/schedule.h"
+#include "triax/optim/sgd.h"
 
 namespace triax::optim {
 namespace {

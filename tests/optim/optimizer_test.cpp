@@ -1,15 +1,15 @@
 // The contract of every optimizer: the numbers of a step may come from the host or from a device,
 // and a step that does not happen changes nothing.
-#include "optim/optimizer.h"
+#include "triax/optim/optimizer.h"
 
-#include "autograd/ops.h"
-#include "optim/adamw.h"
-#include "optim/averaged.h"
-#include "optim/lion.h"
-#include "optim/muon.h"
-#include "optim/sgd.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
+#include "triax/autograd/ops.h"
+#include "triax/optim/adamw.h"
+#include "triax/optim/averaged.h"
+#include "triax/optim/lion.h"
+#include "triax/optim/muon.h"
+#include "triax/optim/sgd.h"
 
 namespace triax::optim {
 namespace {

@@ -1,4 +1,4 @@
-#include "optim/state_file.h"
+#include "triax/optim/state_file.h"
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -10,10 +10,10 @@
 #include <memory>
 #include <vector>
 
-#include "optim/offload.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/offload_files.h"
 #include "tests/support/temporary_directory.h"
+#include "triax/optim/offload.h"
 
 namespace triax::optim {
 namespace {

@@ -3,10 +3,10 @@
 #include <cstdio>
 #include <vector>
 
-#include "autograd/backward.h"
-#include "autograd/ops.h"
-#include "parallel/comm/threads/thread_comm.h"
-#include "parallel/tensor/linear.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/ops.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
+#include "triax/parallel/tensor/linear.h"
 
 using namespace triax;
 

@@ -4,9 +4,9 @@
 #include <cstdio>
 
 #include "examples/llama/llama.h"
-#include "parallel/checkpoint/directory.h"
-#include "parallel/comm/launch/world.h"
-#include "parallel/train/step/replica.h"
+#include "triax/parallel/checkpoint/directory.h"
+#include "triax/parallel/comm/launch/world.h"
+#include "triax/parallel/train/step/replica.h"
 
 using namespace triax;
 

@@ -1,7 +1,7 @@
 // A user's program: the Llama of the examples on the letters of a made-up text, with all that triax
 // brings: train, parity, plan, resume, metrics, signals.
 #include "examples/llama/llama.h"
-#include "parallel/program/program.h"
+#include "triax/parallel/program/program.h"
 
 using namespace triax;
 

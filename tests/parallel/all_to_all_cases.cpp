@@ -1,7 +1,7 @@
-#include "core/check.h"
 #include "tests/parallel/collective_cases.h"
+#include "triax/core/check.h"
 
-namespace triax::parallel {
+namespace triax::parallel::cases {
 
 void all_to_all(Communicator& c) {
   for_all([&](DType t, int64_t n) {
@@ -61,4 +61,4 @@ void all_to_all_with_counts(Communicator& c) {
     }
 }
 
-}  // namespace triax::parallel
+}  // namespace triax::parallel::cases

@@ -6,9 +6,9 @@
 #include <limits>
 #include <string_view>
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
-namespace triax::parallel {
+namespace triax::parallel::cases {
 namespace {
 
 constexpr DType dtypes[] = {f32, f64, f16, bf16, i32, i64, u8};
@@ -369,4 +369,4 @@ const std::vector<CollectiveCase>& collective_cases() {
   return cases;
 }
 
-}  // namespace triax::parallel
+}  // namespace triax::parallel::cases

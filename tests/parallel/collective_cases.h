@@ -3,9 +3,9 @@
 #include <string>
 #include <vector>
 
-#include "parallel/comm/communicator.h"
+#include "triax/parallel/comm/communicator.h"
 
-namespace triax::parallel {
+namespace triax::parallel::cases {
 
 /// One test of every transport, run by all ranks of a world. Throws if something is wrong.
 struct CollectiveCase {
@@ -28,4 +28,4 @@ void expect(const char* what, const Tensor& x, const std::function<double(int64_
 /// Every dtype, with sizes from nothing to a few pieces.
 void for_all(const std::function<void(DType, int64_t)>& f);
 
-}  // namespace triax::parallel
+}  // namespace triax::parallel::cases

@@ -1,4 +1,4 @@
-#include "parallel/mesh.h"
+#include "triax/parallel/mesh.h"
 
 #include <gtest/gtest.h>
 
@@ -6,13 +6,12 @@
 #include <set>
 #include <tuple>
 
-#include "core/error.h"
-#include "parallel/comm/launch/world.h"
-#include "parallel/comm/process.h"
 #include "tests/support/expect_error.h"
+#include "triax/core/error.h"
+#include "triax/parallel/comm/launch/world.h"
+#include "triax/parallel/comm/process.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::mesh_test {
 
 TEST(Mesh, PlacesCountAlongTheAxesOfASet) {
   MeshShape s{.dp = 2, .pp = 3, .tp = 4, .cp = 5};
@@ -206,5 +205,4 @@ TEST(World, ReportHasTwelveLinesAtMost) {
             "triax: error 70: x\n  at a.cpp:3\n");
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::mesh_test

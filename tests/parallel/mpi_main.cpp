@@ -9,13 +9,15 @@
 #include <string>
 #include <thread>
 
-#include "core/check.h"
-#include "parallel/comm/launch/world.h"
 #include "tests/parallel/collective_cases.h"
 #include "tests/parallel/promise_cases.h"
+#include "triax/core/check.h"
+#include "triax/parallel/comm/launch/world.h"
 
 namespace triax::parallel {
 namespace {
+
+using namespace cases;
 
 void all_cases(World& world) {
   for (const CollectiveCase& c : collective_cases()) {

@@ -1,5 +1,5 @@
 // A whole program around a task of a test's own, in this process.
-#include "parallel/program/program.h"
+#include "triax/parallel/program/program.h"
 
 #include <gtest/gtest.h>
 
@@ -7,14 +7,13 @@
 #include <filesystem>
 #include <set>
 
-#include "parallel/train/runs/run_directory.h"
 #include "tests/support/call_program.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
+#include "triax/parallel/train/runs/run_directory.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::program_test {
 
 using namespace test;
 
@@ -207,5 +206,4 @@ TEST(Program, PlanPrintsACommandThatTrainTakes) {
   EXPECT_TRUE(says(plans, "--offload optimizer"));
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::program_test

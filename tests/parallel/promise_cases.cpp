@@ -3,10 +3,10 @@
 #include <chrono>
 #include <random>
 
-#include "core/check.h"
-#include "parallel/comm/processes/operation_queue.h"
+#include "triax/core/check.h"
+#include "triax/parallel/comm/processes/operation_queue.h"
 
-namespace triax::parallel {
+namespace triax::parallel::cases {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -135,4 +135,4 @@ double seconds_to_compare() {
   return least;
 }
 
-}  // namespace triax::parallel
+}  // namespace triax::parallel::cases

@@ -1,10 +1,10 @@
 #pragma once
 #include <string>
 
-#include "parallel/comm/communicator.h"
+#include "triax/parallel/comm/communicator.h"
 
 // What scripts/campaign.sh counts of communicators, for ranks of every transport.
-namespace triax::parallel {
+namespace triax::parallel::cases {
 
 /// Pairs of calls that differ, each made by rank 1 and by the others: every rank must get Error 76
 /// within a second, with both calls and both places. Returns `N kinds, slowest S s`, or throws. Of
@@ -18,4 +18,4 @@ double check_no_alarm(Communicator& world, int64_t calls, uint64_t seed);
 /// Seconds that comparing one call with that of a peer takes.
 double seconds_to_compare();
 
-}  // namespace triax::parallel
+}  // namespace triax::parallel::cases

@@ -2,14 +2,14 @@
 // What scatter_gather has to come to on any devices: that of one.
 #include <gtest/gtest.h>
 
-#include "autograd/backward.h"
-#include "nn/batch_norm.h"
-#include "nn/dropout.h"
-#include "nn/linear.h"
-#include "parallel/data/scatter_gather.h"
 #include "tests/support/tensors.h"
+#include "triax/autograd/backward.h"
+#include "triax/nn/batch_norm.h"
+#include "triax/nn/dropout.h"
+#include "triax/nn/linear.h"
+#include "triax/parallel/data/scatter_gather.h"
 
-namespace triax::parallel {
+namespace triax::parallel::cases {
 
 /// Rows in, a loss per row out; with batch norm and dropout.
 struct SplitModel : nn::Module {
@@ -64,4 +64,4 @@ inline void expect_like_one_device(const std::vector<Device>& devices) {
   EXPECT_EQ(autograd::live_nodes(), 0);
 }
 
-}  // namespace triax::parallel
+}  // namespace triax::parallel::cases

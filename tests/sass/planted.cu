@@ -1,6 +1,6 @@
 // Kernels with what check.py must find: planted_test.py. And one without.
-#include "core/cuda/kernels/pack.h"
-#include "core/cuda/runtime/launch.h"
+#include "triax/core/cuda/kernels/pack.h"
+#include "triax/core/cuda/runtime/launch.h"
 
 namespace triax::cuda::device {
 

@@ -61,7 +61,7 @@ class ChartTest(unittest.TestCase):
         for page, why in ((PAGE.replace("1.20 (1.10-1.35)", "1.20"), "A machine, mini: ratio `1.20 of 5`; expected MEDIAN"),
                           (PAGE.replace("| ratio, median", "| quotient, median"), "A machine, mini: ratio ``; expected"),
                           (PAGE.replace("workload", "load"), "no table has a first column `workload`"),
-                          (PAGE.replace(" | today |", " |", 1), "zip()")):
+                          (PAGE.replace(" | today |", " |", 1), "columns; expected")):
             status, said = self.chart(page)
             self.assertEqual(status, 1)
             self.assertIn(why, said)

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "parallel/program/program.h"
 #include "tests/support/expect_error.h"
+#include "triax/parallel/program/program.h"
 
 namespace triax::test {
 

@@ -1,9 +1,9 @@
 #pragma once
 #include <map>
 
-#include "nn/batch_norm.h"
-#include "nn/conv.h"
 #include "tests/support/tiny_task.h"
+#include "triax/nn/batch_norm.h"
+#include "triax/nn/conv.h"
 
 /// @file A small convolutional net with batch norm, and its data.
 namespace triax::test {

@@ -2,8 +2,8 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "core/backend.h"
-#include "core/check.h"
+#include "triax/core/backend.h"
+#include "triax/core/check.h"
 
 namespace triax::test {
 

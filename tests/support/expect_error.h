@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
+#include "triax/core/error.h"
 
 namespace triax::test {
 

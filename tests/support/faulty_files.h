@@ -2,7 +2,7 @@
 #include <atomic>
 #include <string>
 
-#include "core/io/files.h"
+#include "triax/core/io/files.h"
 
 namespace triax::test {
 

@@ -2,9 +2,9 @@
 #include <cmath>
 #include <functional>
 
-#include "autograd/backward.h"
-#include "autograd/record.h"
-#include "core/check.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/record.h"
+#include "triax/core/check.h"
 
 namespace triax {
 

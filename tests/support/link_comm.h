@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "parallel/comm/threads/thread_comm.h"
-#include "parallel/comm/wrapper_comm.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
+#include "triax/parallel/comm/wrapper_comm.h"
 
 namespace triax::test {
 

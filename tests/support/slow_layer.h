@@ -5,8 +5,8 @@
 #include <thread>
 #include <vector>
 
-#include "autograd/record.h"
-#include "nn/layer.h"
+#include "triax/autograd/record.h"
+#include "triax/nn/layer.h"
 
 namespace triax::test {
 

@@ -6,7 +6,7 @@
 #include <iterator>
 #include <string>
 
-#include "core/io/files.h"
+#include "triax/core/io/files.h"
 
 namespace triax::test {
 

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "core/random.h"
-#include "core/tensor.h"
 #include "tests/support/device.h"
+#include "triax/core/random.h"
+#include "triax/core/tensor.h"
 
 namespace triax::test {
 

@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include "parallel/comm/threads/thread_comm.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
 
 namespace triax::test {
 

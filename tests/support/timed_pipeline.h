@@ -4,13 +4,13 @@
 #include <mutex>
 #include <string>
 
-#include "core/check.h"
-#include "parallel/pipeline/pipeline.h"
-#include "parallel/pipeline/simulate.h"
-#include "parallel/pipeline/synthesis/schedule_file.h"
-#include "parallel/train/watch/chrome_trace.h"
 #include "tests/support/link_comm.h"
 #include "tests/support/slow_layer.h"
+#include "triax/core/check.h"
+#include "triax/parallel/pipeline/pipeline.h"
+#include "triax/parallel/pipeline/simulate.h"
+#include "triax/parallel/pipeline/synthesis/schedule_file.h"
+#include "triax/parallel/train/watch/chrome_trace.h"
 
 namespace triax::test {
 

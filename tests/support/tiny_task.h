@@ -5,13 +5,13 @@
 #include <memory>
 #include <vector>
 
-#include "core/check.h"
-#include "core/random.h"
-#include "nn/norm.h"
-#include "parallel/tensor/embedding.h"
-#include "parallel/tensor/linear.h"
-#include "parallel/tensor/norm.h"
-#include "parallel/train/trainer.h"
+#include "triax/core/check.h"
+#include "triax/core/random.h"
+#include "triax/nn/norm.h"
+#include "triax/parallel/tensor/embedding.h"
+#include "triax/parallel/tensor/linear.h"
+#include "triax/parallel/tensor/norm.h"
+#include "triax/parallel/train/trainer.h"
 
 /// @file A small classifier and its data, for tests of the trainer.
 namespace triax::test {

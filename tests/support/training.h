@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
-#include "parallel/parity/parity.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
+#include "triax/parallel/parity/parity.h"
 
 /// @file Whole runs in this process, and what came of them.
 namespace triax::test {

@@ -1,6 +1,6 @@
 #pragma once
-#include "core/shared/conv.h"
 #include "tests/core/kernels.h"
+#include "triax/core/shared/conv.h"
 
 /// @file Convolutions and pools as loops over every index, and the shapes to try them at.
 namespace triax::test {

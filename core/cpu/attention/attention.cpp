@@ -1,9 +1,9 @@
-#include "core/cpu/attention/attention.h"
+#include "triax/core/cpu/attention/attention.h"
 
-#include "core/cpu/parallel.h"
-#include "core/cpu/products/row_product.h"
-#include "core/cpu/rows/row.h"
-#include "core/cpu/scratch.h"
+#include "triax/core/cpu/parallel.h"
+#include "triax/core/cpu/products/row_product.h"
+#include "triax/core/cpu/rows/row.h"
+#include "triax/core/cpu/scratch.h"
 
 namespace triax::host::TRIAX_LEVEL {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
-#include "core/cpu/products/gemm.h"
-#include "core/shared/attention.h"
-#include "core/shared/convert.h"
+#include "triax/core/cpu/products/gemm.h"
+#include "triax/core/shared/attention.h"
+#include "triax/core/shared/convert.h"
 
 // Shared code of forward and backward. A block of queries (one tile's columns) meets the keys that
 // any of them sees. Scores are kept transposed, [key][query]: that is how the micro-kernel takes

@@ -1,7 +1,7 @@
-#include "core/cpu/attention/attention.h"
-#include "core/cpu/rows/row.h"
-#include "core/cpu/scratch.h"
-#include "core/shared/team.h"
+#include "triax/core/cpu/attention/attention.h"
+#include "triax/core/cpu/rows/row.h"
+#include "triax/core/cpu/scratch.h"
+#include "triax/core/shared/team.h"
 
 // Weights are made again from the saved logarithms (Dao et al., "FlashAttention", 2022, algorithm
 // 4), a block of queries at a time: with D = rowsum(dy * y),

@@ -1,8 +1,8 @@
-#include "core/cpu/attention/tiled_attention.h"
+#include "triax/core/cpu/attention/tiled_attention.h"
 
-#include "core/cpu/scratch.h"
-#include "core/cpu/tiled.h"
-#include "core/shared/team.h"
+#include "triax/core/cpu/scratch.h"
+#include "triax/core/cpu/tiled.h"
+#include "triax/core/shared/team.h"
 
 namespace triax::host::TRIAX_LEVEL {
 namespace {

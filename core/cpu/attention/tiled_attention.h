@@ -1,7 +1,7 @@
 #pragma once
-#include "core/cpu/attention/attention.h"
-#include "core/cpu/products/multiply.h"
-#include "core/cpu/rows/row.h"
+#include "triax/core/cpu/attention/attention.h"
+#include "triax/core/cpu/products/multiply.h"
+#include "triax/core/cpu/rows/row.h"
 
 // Shared code of attention in tiles, forward and backward: 32 queries meet 32 keys at a time,
 // scores [query][key] are f32, weights and gradients of scores are rounded to bf16 for the products

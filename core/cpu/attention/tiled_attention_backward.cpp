@@ -1,7 +1,7 @@
-#include "core/cpu/attention/tiled_attention.h"
-#include "core/cpu/scratch.h"
-#include "core/cpu/tiled.h"
-#include "core/shared/team.h"
+#include "triax/core/cpu/attention/tiled_attention.h"
+#include "triax/core/cpu/scratch.h"
+#include "triax/core/cpu/tiled.h"
+#include "triax/core/shared/team.h"
 
 // The algorithm of attention_backward.cpp; sums of dK and dV are kept transposed, [dim][key], so
 // that weights and their gradients are right operands, which pairs of rows make as they are

@@ -1,7 +1,7 @@
-#include "core/cpu/cpu.h"
-#include "core/cpu/parallel.h"
-#include "core/cpu/vector.h"
-#include "core/shared/conv.h"
+#include "triax/core/cpu/cpu.h"
+#include "triax/core/cpu/parallel.h"
+#include "triax/core/cpu/vector.h"
+#include "triax/core/shared/conv.h"
 
 // The linear maps of Winograd's filtering (winograd.cpp), tile by tile, vectors of channels at
 // once.

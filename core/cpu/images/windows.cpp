@@ -1,8 +1,8 @@
-#include "core/cpu/cpu.h"
-#include "core/cpu/parallel.h"
-#include "core/cpu/scratch.h"
-#include "core/shared/conv.h"
-#include "core/shared/convert.h"
+#include "triax/core/cpu/cpu.h"
+#include "triax/core/cpu/parallel.h"
+#include "triax/core/cpu/scratch.h"
+#include "triax/core/shared/conv.h"
+#include "triax/core/shared/convert.h"
 
 namespace triax::host::TRIAX_LEVEL {
 namespace {
@@ -12,8 +12,8 @@ __attribute__((always_inline)) inline int64_t pieces_of(int64_t elements) {
   return grain / (elements + 1) + 1;
 }
 
-/// Holds `n` elements for each thread, in cache lines of its own. Made before the threads begin:
-/// within them nobody could catch that memory ran out.
+/// Holds `n` elements for each thread, in cache lines of its own. Made before the threads begin,
+/// once for all pieces.
 template <class A> class ThreadScratch {
  public:
   explicit ThreadScratch(int64_t n) : n_((n + 15) / 16 * 16), all_(n_ * team_threads()) {}

@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include "core/cpu/base.h"
-#include "core/shared/conv.h"
-#include "core/shared/team.h"
+#include "triax/core/cpu/base.h"
+#include "triax/core/shared/conv.h"
+#include "triax/core/shared/team.h"
 
 // Convolutions by windows of 3 x 3 at stride 1: 2 x 2 results of a tile of 4 x 4 inputs d take 16
 // products in place of 36 (minimal filtering F(2 x 2, 3 x 3): Winograd, "Arithmetic complexity of

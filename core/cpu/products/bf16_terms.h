@@ -1,6 +1,6 @@
 #pragma once
-#include "core/cpu/products/products.h"
-#include "core/cpu/products/tiles.h"
+#include "triax/core/cpu/products/products.h"
+#include "triax/core/cpu/products/tiles.h"
 
 // Products of f32 in tiles of bf16. Each f32 is the sum of three bf16 terms; of the nine products
 // of terms the six largest are computed, the others are below the rounding of f32 (Henry, Tang and

@@ -1,6 +1,6 @@
 #pragma once
-#include "core/cpu/vector.h"
-#include "core/numbers/math.h"
+#include "triax/core/cpu/vector.h"
+#include "triax/core/numbers/math.h"
 
 // The matrix product all products are made of (after Goto and van de Geijn, "Anatomy of
 // high-performance matrix multiplication", 2008): operands are packed into panels that the

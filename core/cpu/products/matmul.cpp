@@ -1,10 +1,10 @@
 #include <unistd.h>
 
-#include "core/cpu/parallel.h"
-#include "core/cpu/products/products.h"
-#include "core/cpu/products/row_product.h"
-#include "core/cpu/scratch.h"
-#include "core/functors/gelu.h"
+#include "triax/core/cpu/parallel.h"
+#include "triax/core/cpu/products/products.h"
+#include "triax/core/cpu/products/row_product.h"
+#include "triax/core/cpu/scratch.h"
+#include "triax/core/functors/gelu.h"
 
 namespace triax::host::TRIAX_LEVEL {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 // Squares of products as the level makes them that a file is compiled for.
 #if defined(__AMX_BF16__)
-#include "core/cpu/products/multiply_tiles.h"
+#include "triax/core/cpu/products/multiply_tiles.h"
 #else
-#include "core/cpu/products/multiply_dots.h"
+#include "triax/core/cpu/products/multiply_dots.h"
 #endif

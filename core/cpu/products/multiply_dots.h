@@ -1,5 +1,5 @@
 #pragma once
-#include "core/cpu/products/tiles.h"
+#include "triax/core/cpu/products/tiles.h"
 
 // Squares of products of bf16 by vdpbf16ps, which adds to each f32 the products of a pair of a and
 // a pair of b (Intel, "Architecture instruction set extensions programming reference", chapter 2).

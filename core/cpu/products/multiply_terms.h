@@ -1,6 +1,6 @@
 #pragma once
-#include "core/cpu/products/bf16_terms.h"
-#include "core/cpu/products/tile_registers.h"
+#include "triax/core/cpu/products/bf16_terms.h"
+#include "triax/core/cpu/products/tile_registers.h"
 
 // Squares of products of f32, whose terms are in AMX tiles.
 namespace triax::host::TRIAX_LEVEL {

@@ -1,6 +1,6 @@
 #pragma once
-#include "core/cpu/products/tile_registers.h"
-#include "core/cpu/products/tiles.h"
+#include "triax/core/cpu/products/tile_registers.h"
+#include "triax/core/cpu/products/tiles.h"
 
 // Squares of products in AMX tiles. tdpbf16ps multiplies two of them; run only where the level
 // `amx` is there.

@@ -1,5 +1,5 @@
 #pragma once
-#include "core/cpu/products/gemm.h"
+#include "triax/core/cpu/products/gemm.h"
 
 // Backend::matmul as matrices of a batch, and the cut of one among threads.
 namespace triax::host::TRIAX_LEVEL {

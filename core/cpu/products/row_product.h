@@ -1,6 +1,6 @@
 #pragma once
-#include "core/cpu/products/gemm.h"
-#include "core/shared/convert.h"
+#include "triax/core/cpu/products/gemm.h"
+#include "triax/core/shared/convert.h"
 
 // Products of one row, as decoding makes them for each token. Every number of the right operand is
 // used once, so packing it would take longer than the product: it is read in place, columns along

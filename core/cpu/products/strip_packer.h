@@ -1,5 +1,5 @@
 #pragma once
-#include "core/cpu/products/bf16_terms.h"
+#include "triax/core/cpu/products/bf16_terms.h"
 
 // Strips are packed piece by piece, while tiles multiply those before: the vector units have
 // nothing else to do then. What is packed next is prefetched.

@@ -1,8 +1,8 @@
 #pragma once
-#include "core/cpu/products/tiles.h"
-#include "core/functors/gelu.h"
-#include "core/numbers/fixed_point.h"
-#include "core/shared/convert.h"
+#include "triax/core/cpu/products/tiles.h"
+#include "triax/core/functors/gelu.h"
+#include "triax/core/numbers/fixed_point.h"
+#include "triax/core/shared/convert.h"
 
 // The end of a product in tiles: its sums are added to c or rounded to it, with bias and gelu, or
 // rounded to multiples of a unit and added in f64.

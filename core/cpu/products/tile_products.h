@@ -1,12 +1,12 @@
 #pragma once
-#include "core/cpu/parallel.h"
-#include "core/cpu/products/multiply.h"
+#include "triax/core/cpu/parallel.h"
+#include "triax/core/cpu/products/multiply.h"
 #if defined(__AMX_BF16__)
-#include "core/cpu/products/multiply_terms.h"
+#include "triax/core/cpu/products/multiply_terms.h"
 #endif
-#include "core/cpu/products/strip_packer.h"
-#include "core/cpu/products/tile_finish.h"
-#include "core/cpu/scratch.h"
+#include "triax/core/cpu/products/strip_packer.h"
+#include "triax/core/cpu/products/tile_finish.h"
+#include "triax/core/cpu/scratch.h"
 
 // Products of bf16 and of f32 in tiles. Strips of a (32 rows) are packed one at a time and stay
 // close to the core while the strips of a block of columns pass by, so that c, and what is read

@@ -1,5 +1,5 @@
 #pragma once
-#include "core/cpu/vector.h"
+#include "triax/core/cpu/vector.h"
 
 // The tile registers of AMX, 16 rows of 64 bytes each, driven in assembler: gcc 12 declares some of
 // the intrinsics wrongly.

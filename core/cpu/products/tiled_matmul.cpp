@@ -1,5 +1,5 @@
-#include "core/cpu/products/tile_products.h"
-#include "core/cpu/tiled.h"
+#include "triax/core/cpu/products/tile_products.h"
+#include "triax/core/cpu/tiled.h"
 
 namespace triax::host::TRIAX_LEVEL {
 namespace {

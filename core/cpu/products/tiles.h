@@ -1,5 +1,5 @@
 #pragma once
-#include "core/cpu/products/gemm.h"
+#include "triax/core/cpu/products/gemm.h"
 
 // Operands of bf16 in the order that AMX tiles want (Intel, "Architecture instruction set
 // extensions programming reference", chapter 3), and dot products of pairs take: a tile holds 16

@@ -1,9 +1,9 @@
-#include "core/cpu/cpu.h"
-#include "core/cpu/parallel.h"
-#include "core/cpu/rows/row.h"
-#include "core/cpu/scratch.h"
-#include "core/shared/convert.h"
-#include "core/shared/reduction.h"
+#include "triax/core/cpu/cpu.h"
+#include "triax/core/cpu/parallel.h"
+#include "triax/core/cpu/rows/row.h"
+#include "triax/core/cpu/scratch.h"
+#include "triax/core/shared/convert.h"
+#include "triax/core/shared/reduction.h"
 
 // Sums are cut into pieces that depend on shapes alone and combined in order: the bits of a result
 // do not depend on the number of threads.

@@ -1,7 +1,7 @@
 #pragma once
 #include <limits>
 
-#include "core/numbers/math.h"
+#include "triax/core/numbers/math.h"
 
 // Helpers for the files compiled per instruction level: everything internal to the file.
 namespace triax::host {

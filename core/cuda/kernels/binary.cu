@@ -1,6 +1,6 @@
-#include "core/cuda/kernels/tensors.h"
-#include "core/functors/binary.h"
-#include "core/random.h"
+#include "triax/core/cuda/kernels/tensors.h"
+#include "triax/core/functors/binary.h"
+#include "triax/core/random.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 

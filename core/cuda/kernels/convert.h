@@ -1,6 +1,6 @@
 #pragma once
-#include "core/functors/fast.h"
-#include "core/shared/convert.h"
+#include "triax/core/functors/fast.h"
+#include "triax/core/shared/convert.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 

@@ -1,4 +1,4 @@
-#include "core/cuda/kernels/tensors.h"
+#include "triax/core/cuda/kernels/tensors.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 

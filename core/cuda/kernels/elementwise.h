@@ -2,9 +2,9 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/cuda/kernels/convert.h"
-#include "core/cuda/kernels/pack.h"
-#include "core/shared/strides.h"
+#include "triax/core/cuda/kernels/convert.h"
+#include "triax/core/cuda/kernels/pack.h"
+#include "triax/core/shared/strides.h"
 
 // Kernels that make y[i] = f(x[i]...) of any function object f and inputs of types In: over one run
 // of neighbours, packs of rows, or single elements.

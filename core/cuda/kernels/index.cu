@@ -1,5 +1,5 @@
-#include "core/cuda/kernels/tensors.h"
-#include "core/shared/indices.h"
+#include "triax/core/cuda/kernels/tensors.h"
+#include "triax/core/shared/indices.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 

@@ -1,5 +1,5 @@
-#include "core/cuda/kernels/tensors.h"
-#include "core/functors/optimizer.h"
+#include "triax/core/cuda/kernels/tensors.h"
+#include "triax/core/functors/optimizer.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 

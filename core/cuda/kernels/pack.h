@@ -1,8 +1,8 @@
 #pragma once
 #include <type_traits>
 
-#include "core/cuda/runtime/thread.h"
-#include "core/numbers/half.h"
+#include "triax/core/cuda/runtime/thread.h"
+#include "triax/core/numbers/half.h"
 
 // Memory 16 bytes at a time, what a GPU's loads and stores are fastest at.
 

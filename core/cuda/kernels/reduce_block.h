@@ -1,6 +1,6 @@
 #pragma once
-#include "core/cuda/runtime/thread.h"
-#include "core/numbers/math.h"
+#include "triax/core/cuda/runtime/thread.h"
+#include "triax/core/numbers/math.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 

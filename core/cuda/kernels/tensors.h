@@ -1,6 +1,6 @@
 #pragma once
-#include "core/cuda/cuda.h"
-#include "core/cuda/kernels/elementwise.h"
+#include "triax/core/cuda/cuda.h"
+#include "triax/core/cuda/kernels/elementwise.h"
 
 // Helpers for the host's side of kernels.
 

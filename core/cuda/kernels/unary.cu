@@ -1,5 +1,5 @@
-#include "core/cuda/kernels/tensors.h"
-#include "core/cuda/kernels/unary.h"
+#include "triax/core/cuda/kernels/tensors.h"
+#include "triax/core/cuda/kernels/unary.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 

@@ -1,6 +1,6 @@
 #pragma once
-#include "core/cuda/kernels/convert.h"
-#include "core/functors/unary.h"
+#include "triax/core/cuda/kernels/convert.h"
+#include "triax/core/functors/unary.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 

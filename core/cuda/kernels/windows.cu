@@ -1,5 +1,5 @@
-#include "core/cuda/kernels/tensors.h"
-#include "core/shared/conv.h"
+#include "triax/core/cuda/kernels/tensors.h"
+#include "triax/core/shared/conv.h"
 
 // A thread for each element that is written.
 

@@ -1,4 +1,4 @@
-#include "core/cuda/libraries/blas.h"
+#include "triax/core/cuda/libraries/blas.h"
 
 #include <cublasLt.h>
 
@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "core/check.h"
-#include "core/cuda/libraries/tuning.h"
-#include "core/cuda/runtime/context.h"
-#include "core/cuda/runtime/devices.h"
+#include "triax/core/check.h"
+#include "triax/core/cuda/libraries/tuning.h"
+#include "triax/core/cuda/runtime/context.h"
+#include "triax/core/cuda/runtime/devices.h"
 
 namespace triax::cuda {
 

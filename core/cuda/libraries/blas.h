@@ -2,7 +2,7 @@
 #include <compare>
 #include <cstdint>
 
-#include "core/dtype.h"
+#include "triax/core/dtype.h"
 
 namespace triax::cuda {
 

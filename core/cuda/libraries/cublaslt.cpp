@@ -1,7 +1,7 @@
 #include <cublasLt.h>
 #include <dlfcn.h>
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 // cuBLASLt is loaded when a GPU first multiplies: linked, its 200 MB of relocations and a tenth of
 // a second would be the price of every start, also on CPUs. These functions stand in its place.

@@ -1,4 +1,4 @@
-#include "core/cuda/libraries/cudnn.h"
+#include "triax/core/cuda/libraries/cudnn.h"
 
 #include <fmt/core.h>
 
@@ -6,9 +6,9 @@
 #include <limits>
 #include <vector>
 
-#include "core/cuda/libraries/cudnn_attention.h"
-#include "core/cuda/libraries/cudnn_library.h"
-#include "core/shared/attention.h"
+#include "triax/core/cuda/libraries/cudnn_attention.h"
+#include "triax/core/cuda/libraries/cudnn_library.h"
+#include "triax/core/shared/attention.h"
 
 // The tensors of attention in cuDNN's words.
 

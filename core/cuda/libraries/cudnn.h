@@ -1,5 +1,5 @@
 #pragma once
-#include "core/backend.h"
+#include "triax/core/backend.h"
 
 // The one place that knows cuDNN. Without the library the functions of cudnn_absent.cpp stand here.
 namespace triax::cuda::TRIAX_TARGET {

@@ -1,4 +1,4 @@
-#include "core/cuda/libraries/cudnn.h"
+#include "triax/core/cuda/libraries/cudnn.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 

@@ -1,4 +1,4 @@
-#include "core/cuda/libraries/cudnn_attention.h"
+#include "triax/core/cuda/libraries/cudnn_attention.h"
 
 namespace triax::cuda::dnn {
 namespace {

@@ -1,7 +1,7 @@
 #pragma once
 #include <compare>
 
-#include "core/cuda/libraries/cudnn_graph.h"
+#include "triax/core/cuda/libraries/cudnn_graph.h"
 
 namespace triax::cuda::dnn {
 

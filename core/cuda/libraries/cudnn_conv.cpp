@@ -1,4 +1,4 @@
-#include "core/cuda/libraries/cudnn_conv.h"
+#include "triax/core/cuda/libraries/cudnn_conv.h"
 
 namespace triax::cuda::dnn {
 namespace {

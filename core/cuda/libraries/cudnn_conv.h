@@ -1,8 +1,8 @@
 #pragma once
 #include <compare>
 
-#include "core/cuda/libraries/cudnn_graph.h"
-#include "core/shared/conv.h"
+#include "triax/core/cuda/libraries/cudnn_graph.h"
+#include "triax/core/shared/conv.h"
 
 namespace triax::cuda::dnn {
 

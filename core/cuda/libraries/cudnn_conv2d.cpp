@@ -2,9 +2,9 @@
 
 #include <limits>
 
-#include "core/cuda/libraries/cudnn.h"
-#include "core/cuda/libraries/cudnn_conv.h"
-#include "core/cuda/libraries/cudnn_library.h"
+#include "triax/core/cuda/libraries/cudnn.h"
+#include "triax/core/cuda/libraries/cudnn_conv.h"
+#include "triax/core/cuda/libraries/cudnn_library.h"
 
 // The tensors of a convolution in cuDNN's words.
 

@@ -1,4 +1,4 @@
-#include "core/cuda/libraries/cudnn_graph.h"
+#include "triax/core/cuda/libraries/cudnn_graph.h"
 
 #include <utility>
 

@@ -1,4 +1,4 @@
-#include "core/cuda/libraries/cudnn_library.h"
+#include "triax/core/cuda/libraries/cudnn_library.h"
 
 #include <fmt/core.h>
 
@@ -7,9 +7,9 @@
 #include <set>
 #include <string_view>
 
-#include "core/cuda/runtime/context.h"
-#include "core/cuda/runtime/devices.h"
-#include "core/memory.h"
+#include "triax/core/cuda/runtime/context.h"
+#include "triax/core/cuda/runtime/devices.h"
+#include "triax/core/memory.h"
 
 namespace triax::cuda::dnn {
 namespace {

@@ -2,8 +2,8 @@
 #include <map>
 #include <mutex>
 
-#include "core/cuda/libraries/cudnn_graph.h"
-#include "core/tensor.h"
+#include "triax/core/cuda/libraries/cudnn_graph.h"
+#include "triax/core/tensor.h"
 
 // The part between tensors and graphs that attention and convolutions share.
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "core/check.h"
-#include "core/cuda/libraries/cudnn_graph.h"
+#include "triax/core/check.h"
+#include "triax/core/cuda/libraries/cudnn_graph.h"
 
 namespace triax::cuda::dnn {
 

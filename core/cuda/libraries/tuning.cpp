@@ -1,11 +1,11 @@
-#include "core/cuda/libraries/tuning.h"
+#include "triax/core/cuda/libraries/tuning.h"
 
 #include <atomic>
 #include <limits>
 
-#include "core/cuda/runtime/context.h"
-#include "core/cuda/runtime/devices.h"
-#include "core/cuda/runtime/status.h"
+#include "triax/core/cuda/runtime/context.h"
+#include "triax/core/cuda/runtime/devices.h"
+#include "triax/core/cuda/runtime/status.h"
 
 namespace triax::cuda {
 

@@ -3,8 +3,8 @@
 #include <limits>
 #include <vector>
 
-#include "core/cuda/runtime/context.h"
-#include "core/gpus.h"
+#include "triax/core/cuda/runtime/context.h"
+#include "triax/core/gpus.h"
 
 namespace triax::cuda {
 

@@ -1,12 +1,12 @@
-#include "core/cuda/runtime/context.h"
+#include "triax/core/cuda/runtime/context.h"
 
 #include <cstdlib>
 #include <thread>
 #include <vector>
 
-#include "core/check.h"
-#include "core/cuda/runtime/devices.h"
-#include "core/cuda/runtime/status.h"
+#include "triax/core/check.h"
+#include "triax/core/cuda/runtime/devices.h"
+#include "triax/core/cuda/runtime/status.h"
 
 namespace triax::cuda {
 

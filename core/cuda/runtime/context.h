@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "core/cuda/runtime/pool.h"
+#include "triax/core/cuda/runtime/pool.h"
 
 namespace triax::cuda {
 

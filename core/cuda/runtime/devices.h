@@ -1,6 +1,6 @@
 #pragma once
-#include "core/backend.h"
-#include "core/gpus.h"
+#include "triax/core/backend.h"
+#include "triax/core/gpus.h"
 
 namespace triax::cuda {
 

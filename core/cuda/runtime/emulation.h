@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <functional>
 
-#include "core/cuda/runtime/stream.h"
+#include "triax/core/cuda/runtime/stream.h"
 
 /// CUDA's threads on the CPU, so that kernels are tested without a GPU: one fiber per thread of a
 /// block, blocks one after another. For tests only; launch.h leads here in files that g++ compiles.

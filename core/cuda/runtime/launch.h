@@ -2,14 +2,14 @@
 #include <type_traits>
 #include <utility>
 
-#include "core/cuda/runtime/stream.h"
-#include "core/cuda/runtime/thread.h"
+#include "triax/core/cuda/runtime/stream.h"
+#include "triax/core/cuda/runtime/thread.h"
 #if defined(__CUDACC__)
 #include <cuda_runtime.h>
 
 #include <atomic>
 
-#include "core/cuda/runtime/status.h"
+#include "triax/core/cuda/runtime/status.h"
 #endif
 
 // How a kernel is written here. The same source is compiled twice: by nvcc for the GPU

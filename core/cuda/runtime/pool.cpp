@@ -1,11 +1,11 @@
-#include "core/cuda/runtime/pool.h"
+#include "triax/core/cuda/runtime/pool.h"
 
 #include <algorithm>
 #include <bit>
 #include <string>
 #include <utility>
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax::cuda {
 

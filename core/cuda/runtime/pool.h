@@ -4,7 +4,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/storage.h"
+#include "triax/core/storage.h"
 
 namespace triax::cuda {
 

@@ -1,6 +1,6 @@
 #include <nvtx3/nvToolsExt.h>
 
-#include "core/gpus.h"
+#include "triax/core/gpus.h"
 
 namespace triax {
 

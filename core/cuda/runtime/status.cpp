@@ -1,7 +1,7 @@
-#include "core/cuda/runtime/status.h"
+#include "triax/core/cuda/runtime/status.h"
 
-#include "core/check.h"
-#include "core/cuda/runtime/devices.h"
+#include "triax/core/check.h"
+#include "triax/core/cuda/runtime/devices.h"
 
 namespace triax::cuda {
 

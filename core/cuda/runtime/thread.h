@@ -2,9 +2,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/numbers/half.h"
+#include "triax/core/numbers/half.h"
 #if !defined(__CUDACC__)
-#include "core/cuda/runtime/emulation.h"
+#include "triax/core/cuda/runtime/emulation.h"
 #endif
 
 // TRIAX_TARGET (device, emulated) is given by the build; see launch.h.

@@ -4,7 +4,7 @@
 #include <bit>
 #include <queue>
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax::text {
 

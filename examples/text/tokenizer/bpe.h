@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/io/json.h"
 #include "examples/text/tokenizer/tokenizer.h"
 #include "examples/text/tokenizer/words.h"
+#include "triax/core/io/json.h"
 
 namespace triax::text {
 

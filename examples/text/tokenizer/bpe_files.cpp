@@ -4,10 +4,10 @@
 #include <optional>
 #include <set>
 
-#include "core/check.h"
-#include "core/io/files.h"
 #include "examples/text/tokenizer/bpe.h"
 #include "examples/text/tokenizer/words.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
 
 namespace triax::text {
 namespace {

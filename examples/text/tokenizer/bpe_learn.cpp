@@ -2,9 +2,9 @@
 #include <queue>
 #include <unordered_set>
 
-#include "core/check.h"
 #include "examples/text/tokenizer/bpe.h"
 #include "examples/text/tokenizer/words.h"
+#include "triax/core/check.h"
 
 namespace triax::text {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
-#include "core/io/json.h"
 #include "examples/text/tokenizer/tokenizer.h"
+#include "triax/core/io/json.h"
 
 namespace triax::text {
 

@@ -1,7 +1,7 @@
 #pragma once
-#include "core/check.h"
-#include "core/io/json.h"
 #include "examples/text/tokenizer/tokenizer.h"
+#include "triax/core/check.h"
+#include "triax/core/io/json.h"
 
 namespace triax::text {
 

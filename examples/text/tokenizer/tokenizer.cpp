@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "core/io/json.h"
 #include "examples/text/tokenizer/bpe.h"
 #include "examples/text/tokenizer/characters.h"
 #include "examples/text/tokenizer/numbers.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/core/io/json.h"
 
 namespace triax::text {
 

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "core/io/files.h"
+#include "triax/core/io/files.h"
 
 namespace triax::text {
 

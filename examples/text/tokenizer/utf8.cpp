@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax::text {
 namespace {

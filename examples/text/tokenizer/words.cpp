@@ -8,9 +8,9 @@
 #include <iterator>
 #include <regex>
 
-#include "core/check.h"
-#include "core/io/files.h"
 #include "examples/text/tokenizer/added_characters.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
 
 namespace triax::text {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/io/json.h"
 #include "examples/text/tokenizer/utf8.h"
+#include "triax/core/io/json.h"
 
 struct pcre2_real_code_8;
 struct pcre2_real_match_data_8;

@@ -1,8 +1,8 @@
 #include <algorithm>
 
-#include "core/check.h"
-#include "core/io/files.h"
 #include "examples/text/tokenizer/words.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
 
 namespace triax::text {
 namespace {

@@ -1,4 +1,4 @@
-#include "parallel/comm/gpu/call_log.h"
+#include "triax/parallel/comm/gpu/call_log.h"
 
 #include <chrono>
 #include <cstdlib>
@@ -6,7 +6,7 @@
 #include <future>
 #include <thread>
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax::parallel {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/comm/group.h"
+#include "triax/parallel/comm/group.h"
 
 namespace triax::parallel {
 

@@ -1,9 +1,9 @@
-#include "parallel/comm/gpu/device_comm.h"
+#include "triax/parallel/comm/gpu/device_comm.h"
 
 #include <deque>
 
-#include "core/backend.h"
-#include "core/check.h"
+#include "triax/core/backend.h"
+#include "triax/core/check.h"
 
 namespace triax::parallel {
 

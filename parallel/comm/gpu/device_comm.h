@@ -1,5 +1,5 @@
 #pragma once
-#include "parallel/comm/wrapper_comm.h"
+#include "triax/parallel/comm/wrapper_comm.h"
 
 namespace triax::parallel {
 

@@ -1,4 +1,4 @@
-#include "parallel/comm/gpu/gpu_ranks.h"
+#include "triax/parallel/comm/gpu/gpu_ranks.h"
 
 #include <unistd.h>
 
@@ -8,10 +8,10 @@
 #include <sstream>
 #include <string_view>
 
-#include "core/check.h"
-#include "core/gpus.h"
-#include "parallel/comm/gpu/nccl_comm.h"
-#include "parallel/comm/together.h"
+#include "triax/core/check.h"
+#include "triax/core/gpus.h"
+#include "triax/parallel/comm/gpu/nccl_comm.h"
+#include "triax/parallel/comm/together.h"
 
 namespace triax::parallel {
 namespace {

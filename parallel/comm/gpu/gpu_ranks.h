@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/comm/communicator.h"
+#include "triax/parallel/comm/communicator.h"
 
 // The facts that ranks of a world exchange about their GPUs, so that all decide alike how GPU
 // tensors are moved.

@@ -1,5 +1,5 @@
-#include "core/check.h"
-#include "parallel/comm/gpu/nccl_comm.h"
+#include "triax/core/check.h"
+#include "triax/parallel/comm/gpu/nccl_comm.h"
 
 // A build without NCCL.
 

@@ -1,16 +1,16 @@
-#include "parallel/comm/gpu/nccl_comm.h"
+#include "triax/parallel/comm/gpu/nccl_comm.h"
 
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 
-#include "core/check.h"
-#include "core/shared/team.h"
-#include "parallel/comm/gpu/device_comm.h"
-#include "parallel/comm/gpu/gpu_ranks.h"
-#include "parallel/comm/gpu/nccl_handle.h"
-#include "parallel/comm/process.h"
-#include "parallel/comm/together.h"
+#include "triax/core/check.h"
+#include "triax/core/shared/team.h"
+#include "triax/parallel/comm/gpu/device_comm.h"
+#include "triax/parallel/comm/gpu/gpu_ranks.h"
+#include "triax/parallel/comm/gpu/nccl_handle.h"
+#include "triax/parallel/comm/process.h"
+#include "triax/parallel/comm/together.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,8 +1,8 @@
 #pragma once
 #include <functional>
 
-#include "core/error.h"
-#include "parallel/comm/communicator.h"
+#include "triax/core/error.h"
+#include "triax/parallel/comm/communicator.h"
 
 namespace triax::parallel {
 

@@ -1,11 +1,11 @@
-#include "parallel/comm/gpu/nccl_handle.h"
+#include "triax/parallel/comm/gpu/nccl_handle.h"
 
 #include <algorithm>
 #include <bit>
 #include <exception>
 
-#include "core/check.h"
-#include "core/cuda/runtime/status.h"
+#include "triax/core/check.h"
+#include "triax/core/cuda/runtime/status.h"
 
 namespace triax::parallel {
 namespace {

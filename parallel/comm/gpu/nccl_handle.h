@@ -11,13 +11,13 @@
 #include <thread>
 #include <vector>
 
-#include "core/cuda/runtime/context.h"
-#include "core/error.h"
-#include "core/scoped.h"
-#include "parallel/comm/call.h"
-#include "parallel/comm/gpu/call_log.h"
-#include "parallel/comm/group.h"
-#include "parallel/comm/wait.h"
+#include "triax/core/cuda/runtime/context.h"
+#include "triax/core/error.h"
+#include "triax/core/scoped.h"
+#include "triax/parallel/comm/call.h"
+#include "triax/parallel/comm/gpu/call_log.h"
+#include "triax/parallel/comm/group.h"
+#include "triax/parallel/comm/wait.h"
 
 // One communicator of NCCL, and the watchdog of a rank. Not for users; see nccl_comm.h.
 namespace triax::parallel {

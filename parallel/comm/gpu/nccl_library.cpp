@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 // NCCL is opened when ranks on GPUs first ask for it: linked, one that is missing, or too old to
 // have all functions, would keep every program from starting, also on CPUs. These functions stand

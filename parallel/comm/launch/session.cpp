@@ -1,4 +1,4 @@
-#include "parallel/comm/launch/session.h"
+#include "triax/parallel/comm/launch/session.h"
 
 #include <mpi.h>
 #include <sched.h>
@@ -7,10 +7,10 @@
 #include <cstdlib>
 #include <vector>
 
-#include "parallel/comm/gpu/nccl_comm.h"
-#include "parallel/comm/process.h"
-#include "parallel/comm/processes/mpi_comm.h"
-#include "parallel/comm/wait.h"
+#include "triax/parallel/comm/gpu/nccl_comm.h"
+#include "triax/parallel/comm/process.h"
+#include "triax/parallel/comm/processes/mpi_comm.h"
+#include "triax/parallel/comm/wait.h"
 
 namespace triax::parallel {
 namespace {

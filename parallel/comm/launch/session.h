@@ -1,7 +1,7 @@
 #pragma once
 #include <memory>
 
-#include "parallel/comm/launch/world.h"
+#include "triax/parallel/comm/launch/world.h"
 
 namespace triax::parallel {
 

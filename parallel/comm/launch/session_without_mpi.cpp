@@ -1,8 +1,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "parallel/comm/launch/session.h"
-#include "parallel/comm/process.h"
+#include "triax/parallel/comm/launch/session.h"
+#include "triax/parallel/comm/process.h"
 
 namespace triax::parallel {
 

@@ -1,4 +1,4 @@
-#include "parallel/comm/launch/stop_signal.h"
+#include "triax/parallel/comm/launch/stop_signal.h"
 
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 #include <mutex>
 #include <thread>
 
-#include "parallel/comm/process.h"
+#include "triax/parallel/comm/process.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,4 +1,4 @@
-#include "parallel/comm/launch/world.h"
+#include "triax/parallel/comm/launch/world.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -8,15 +8,15 @@
 #include <exception>
 #include <stdexcept>
 
-#include "core/backend.h"
-#include "core/check.h"
-#include "core/gpus.h"
-#include "core/io/files.h"
-#include "parallel/comm/gpu/device_comm.h"
-#include "parallel/comm/gpu/gpu_ranks.h"
-#include "parallel/comm/gpu/nccl_comm.h"
-#include "parallel/comm/launch/session.h"
-#include "parallel/comm/process.h"
+#include "triax/core/backend.h"
+#include "triax/core/check.h"
+#include "triax/core/gpus.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/comm/gpu/device_comm.h"
+#include "triax/parallel/comm/gpu/gpu_ranks.h"
+#include "triax/parallel/comm/gpu/nccl_comm.h"
+#include "triax/parallel/comm/launch/session.h"
+#include "triax/parallel/comm/process.h"
 
 // A World, whatever started its ranks.
 

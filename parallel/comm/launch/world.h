@@ -3,9 +3,9 @@
 #include <memory>
 #include <string>
 
-#include "core/device.h"
-#include "parallel/comm/threads/thread_comm.h"
-#include "parallel/comm/wrapper_comm.h"
+#include "triax/core/device.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
+#include "triax/parallel/comm/wrapper_comm.h"
 
 namespace triax::parallel {
 

@@ -1,4 +1,4 @@
-#include "parallel/comm/processes/exchange.h"
+#include "triax/parallel/comm/processes/exchange.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,8 +6,8 @@
 #include <set>
 #include <utility>
 
-#include "core/memory.h"
-#include "parallel/comm/movement.h"
+#include "triax/core/memory.h"
+#include "triax/parallel/comm/movement.h"
 
 namespace triax::parallel {
 namespace {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "parallel/comm/processes/operation_queue.h"
+#include "triax/parallel/comm/processes/operation_queue.h"
 
 // Operations among processes that share no memory. No MPI here.
 namespace triax::parallel {

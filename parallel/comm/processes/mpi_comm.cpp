@@ -1,4 +1,4 @@
-#include "parallel/comm/processes/mpi_comm.h"
+#include "triax/parallel/comm/processes/mpi_comm.h"
 
 #include <mpi.h>
 #include <unistd.h>
@@ -7,11 +7,11 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "core/check.h"
-#include "parallel/comm/process.h"
-#include "parallel/comm/processes/exchange.h"
-#include "parallel/comm/processes/window.h"
-#include "parallel/comm/wait.h"
+#include "triax/core/check.h"
+#include "triax/parallel/comm/process.h"
+#include "triax/parallel/comm/processes/exchange.h"
+#include "triax/parallel/comm/processes/window.h"
+#include "triax/parallel/comm/wait.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,8 +1,8 @@
-#include "parallel/comm/processes/operation_queue.h"
+#include "triax/parallel/comm/processes/operation_queue.h"
 
 #include <utility>
 
-#include "parallel/comm/wait.h"
+#include "triax/parallel/comm/wait.h"
 
 namespace triax::parallel {
 

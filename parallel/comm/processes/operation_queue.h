@@ -3,7 +3,7 @@
 #include <deque>
 #include <vector>
 
-#include "parallel/comm/communicator.h"
+#include "triax/parallel/comm/communicator.h"
 
 // The common part of operations between processes. Not for users.
 namespace triax::parallel {

@@ -1,4 +1,4 @@
-#include "parallel/comm/processes/shared_memory.h"
+#include "triax/parallel/comm/processes/shared_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "core/backend.h"
+#include "triax/core/backend.h"
 
 namespace triax::parallel {
 namespace {

@@ -6,7 +6,7 @@
 #include <mutex>
 #include <vector>
 
-#include "core/storage.h"
+#include "triax/core/storage.h"
 
 namespace triax::parallel {
 

@@ -1,12 +1,12 @@
-#include "parallel/comm/processes/window.h"
+#include "triax/parallel/comm/processes/window.h"
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
-#include "core/profile.h"
-#include "core/shared/team.h"
-#include "parallel/comm/movement.h"
+#include "triax/core/profile.h"
+#include "triax/core/shared/team.h"
+#include "triax/parallel/comm/movement.h"
 
 namespace triax::parallel {
 namespace {

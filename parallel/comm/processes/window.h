@@ -1,8 +1,8 @@
 #pragma once
 #include <atomic>
 
-#include "parallel/comm/processes/operation_queue.h"
-#include "parallel/comm/processes/shared_memory.h"
+#include "triax/parallel/comm/processes/operation_queue.h"
+#include "triax/parallel/comm/processes/shared_memory.h"
 
 // Collectives among the processes of one host, through memory that all of them see. No MPI here.
 namespace triax::parallel {

@@ -1,13 +1,13 @@
-#include "parallel/comm/threads/thread_comm.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
 
 #include <mutex>
 #include <optional>
 #include <thread>
 
-#include "core/check.h"
-#include "parallel/comm/process.h"
-#include "parallel/comm/threads/thread_group.h"
-#include "parallel/comm/wait.h"
+#include "triax/core/check.h"
+#include "triax/parallel/comm/process.h"
+#include "triax/parallel/comm/threads/thread_group.h"
+#include "triax/parallel/comm/wait.h"
 
 namespace triax::parallel {
 namespace {
@@ -195,8 +195,8 @@ void run_thread_ranks(int ranks, const std::function<void(std::unique_ptr<Commun
     try {
       for (int r = 0; r < ranks; ++r) threads.emplace_back(run, r);
     } catch (const std::system_error& e) {
-      throw Error(Exit::memory, fmt::format("threads: rank {} of {} cannot be started: {}",
-                                            threads.size(), ranks, e.what()));
+      throw Error(Exit::memory,
+                  fmt::format("threads: rank {} of {}: {}", threads.size(), ranks, reason(e)));
     }
   });
   if (why) status->fail("a rank could not be started");

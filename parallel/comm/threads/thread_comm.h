@@ -1,7 +1,7 @@
 #pragma once
 #include <functional>
 
-#include "parallel/comm/communicator.h"
+#include "triax/parallel/comm/communicator.h"
 
 namespace triax::parallel {
 

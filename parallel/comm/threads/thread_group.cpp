@@ -1,9 +1,9 @@
-#include "parallel/comm/threads/thread_group.h"
+#include "triax/parallel/comm/threads/thread_group.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "core/profile.h"
+#include "triax/core/profile.h"
 
 namespace triax::parallel {
 

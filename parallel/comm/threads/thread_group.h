@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
-#include "parallel/comm/communicator.h"
-#include "parallel/comm/movement.h"
+#include "triax/core/error.h"
+#include "triax/parallel/comm/communicator.h"
+#include "triax/parallel/comm/movement.h"
 
 // The state that ranks of one process share. Not for users; see thread_comm.h.
 namespace triax::parallel {

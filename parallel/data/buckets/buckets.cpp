@@ -1,4 +1,4 @@
-#include "parallel/data/buckets/buckets.h"
+#include "triax/parallel/data/buckets/buckets.h"
 
 #include <algorithm>
 #include <map>

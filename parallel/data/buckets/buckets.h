@@ -2,9 +2,9 @@
 #include <functional>
 #include <vector>
 
-#include "nn/layer.h"
-#include "optim/offload.h"
-#include "parallel/comm/communicator.h"
+#include "triax/nn/layer.h"
+#include "triax/optim/offload.h"
+#include "triax/parallel/comm/communicator.h"
 
 namespace triax::parallel {
 

@@ -1,9 +1,9 @@
-#include "parallel/data/buckets/exact_gradients.h"
+#include "triax/parallel/data/buckets/exact_gradients.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax::parallel {
 namespace {

@@ -2,8 +2,8 @@
 #include <memory>
 #include <vector>
 
-#include "nn/parameter.h"
-#include "parallel/comm/communicator.h"
+#include "triax/nn/parameter.h"
+#include "triax/parallel/comm/communicator.h"
 
 namespace triax::parallel {
 

@@ -1,9 +1,9 @@
-#include "parallel/data/buckets/gathered_weights.h"
+#include "triax/parallel/data/buckets/gathered_weights.h"
 
 #include <algorithm>
 
-#include "autograd/backward.h"
-#include "core/check.h"
+#include "triax/autograd/backward.h"
+#include "triax/core/check.h"
 
 namespace triax::parallel {
 

@@ -1,8 +1,8 @@
 #pragma once
 #include <memory>
 
-#include "nn/layer.h"
-#include "parallel/data/buckets/held_model.h"
+#include "triax/nn/layer.h"
+#include "triax/parallel/data/buckets/held_model.h"
 
 namespace triax::parallel {
 

@@ -1,6 +1,6 @@
-#include "parallel/data/buckets/gradient_sums.h"
+#include "triax/parallel/data/buckets/gradient_sums.h"
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax::parallel {
 

@@ -2,8 +2,8 @@
 #include <functional>
 #include <memory>
 
-#include "parallel/data/buckets/exact_gradients.h"
-#include "parallel/data/buckets/slice_store.h"
+#include "triax/parallel/data/buckets/exact_gradients.h"
+#include "triax/parallel/data/buckets/slice_store.h"
 
 namespace triax::parallel {
 

@@ -1,4 +1,4 @@
-#include "parallel/data/buckets/held_model.h"
+#include "triax/parallel/data/buckets/held_model.h"
 
 namespace triax::parallel {
 

@@ -3,9 +3,9 @@
 #include <span>
 #include <vector>
 
-#include "parallel/data/buckets/buckets.h"
-#include "parallel/data/buckets/options.h"
-#include "parallel/mesh.h"
+#include "triax/parallel/data/buckets/buckets.h"
+#include "triax/parallel/data/buckets/options.h"
+#include "triax/parallel/mesh.h"
 
 namespace triax::parallel {
 

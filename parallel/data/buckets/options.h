@@ -3,10 +3,10 @@
 #include <map>
 #include <string>
 
-#include "nn/layer.h"
-#include "optim/offload.h"
-#include "parallel/data/buckets/buckets.h"
-#include "parallel/mesh.h"
+#include "triax/nn/layer.h"
+#include "triax/optim/offload.h"
+#include "triax/parallel/data/buckets/buckets.h"
+#include "triax/parallel/mesh.h"
 
 namespace triax::parallel {
 

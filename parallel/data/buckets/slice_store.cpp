@@ -1,6 +1,6 @@
-#include "parallel/data/buckets/slice_store.h"
+#include "triax/parallel/data/buckets/slice_store.h"
 
-#include "core/check.h"
+#include "triax/core/check.h"
 
 namespace triax::parallel {
 namespace {

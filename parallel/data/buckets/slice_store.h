@@ -2,8 +2,8 @@
 #include <memory>
 #include <vector>
 
-#include "optim/window.h"
-#include "parallel/data/buckets/held_model.h"
+#include "triax/optim/window.h"
+#include "triax/parallel/data/buckets/held_model.h"
 
 namespace triax::parallel {
 

@@ -1,8 +1,8 @@
-#include "parallel/data/buckets/update_slots.h"
+#include "triax/parallel/data/buckets/update_slots.h"
 
 #include <algorithm>
 
-#include "optim/prepare.h"
+#include "triax/optim/prepare.h"
 
 namespace triax::parallel {
 

@@ -1,8 +1,8 @@
 #pragma once
 #include <vector>
 
-#include "optim/slot.h"
-#include "parallel/data/buckets/buckets.h"
+#include "triax/optim/slot.h"
+#include "triax/parallel/data/buckets/buckets.h"
 
 namespace triax::parallel {
 

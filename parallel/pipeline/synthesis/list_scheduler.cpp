@@ -1,4 +1,4 @@
-#include "parallel/pipeline/synthesis/list_scheduler.h"
+#include "triax/parallel/pipeline/synthesis/list_scheduler.h"
 
 #include <algorithm>
 

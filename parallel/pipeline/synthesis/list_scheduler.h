@@ -2,7 +2,7 @@
 #include <limits>
 #include <vector>
 
-#include "parallel/pipeline/synthesis/synthesis.h"
+#include "triax/parallel/pipeline/synthesis/synthesis.h"
 
 namespace triax::parallel::synthesis {
 

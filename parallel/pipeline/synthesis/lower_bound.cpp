@@ -10,7 +10,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "parallel/pipeline/synthesis/list_scheduler.h"
+#include "triax/parallel/pipeline/synthesis/list_scheduler.h"
 
 namespace triax::parallel::synthesis {
 namespace {

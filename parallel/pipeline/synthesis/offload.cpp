@@ -3,7 +3,7 @@
 #include <set>
 #include <span>
 
-#include "parallel/pipeline/synthesis/synthesis.h"
+#include "triax/parallel/pipeline/synthesis/synthesis.h"
 
 namespace triax::parallel {
 namespace {

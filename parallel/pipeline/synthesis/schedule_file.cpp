@@ -1,11 +1,11 @@
-#include "parallel/pipeline/synthesis/schedule_file.h"
+#include "triax/parallel/pipeline/synthesis/schedule_file.h"
 
 #include <cmath>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "core/io/json.h"
-#include "parallel/pipeline/check_schedule.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/core/io/json.h"
+#include "triax/parallel/pipeline/check_schedule.h"
 
 namespace triax::parallel {
 namespace {

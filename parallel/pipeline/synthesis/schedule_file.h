@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/pipeline/synthesis/synthesis.h"
+#include "triax/parallel/pipeline/synthesis/synthesis.h"
 
 namespace triax::parallel {
 

@@ -1,4 +1,4 @@
-#include "parallel/pipeline/synthesis/search.h"
+#include "triax/parallel/pipeline/synthesis/search.h"
 
 #include <algorithm>
 

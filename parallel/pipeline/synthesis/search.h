@@ -2,7 +2,7 @@
 #include <cmath>
 #include <random>
 
-#include "parallel/pipeline/synthesis/list_scheduler.h"
+#include "triax/parallel/pipeline/synthesis/list_scheduler.h"
 
 namespace triax::parallel::synthesis {
 

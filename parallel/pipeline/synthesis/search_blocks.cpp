@@ -1,8 +1,8 @@
 // A part of a search: patterns that repeat, two chunks a stage in a V.
 #include <algorithm>
 
-#include "parallel/pipeline/building_block.h"
-#include "parallel/pipeline/synthesis/search.h"
+#include "triax/parallel/pipeline/building_block.h"
+#include "triax/parallel/pipeline/synthesis/search.h"
 
 namespace triax::parallel::synthesis {
 namespace {

@@ -2,7 +2,7 @@
 // scheduler says where weights go, and whether memory suffices.
 #include <algorithm>
 
-#include "parallel/pipeline/synthesis/search.h"
+#include "triax/parallel/pipeline/synthesis/search.h"
 
 namespace triax::parallel::synthesis {
 namespace {

@@ -1,11 +1,11 @@
-#include "parallel/pipeline/synthesis/synthesis.h"
+#include "triax/parallel/pipeline/synthesis/synthesis.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "core/check.h"
-#include "parallel/pipeline/check_schedule.h"
-#include "parallel/pipeline/synthesis/search.h"
+#include "triax/core/check.h"
+#include "triax/parallel/pipeline/check_schedule.h"
+#include "triax/parallel/pipeline/synthesis/search.h"
 
 namespace triax::parallel {
 namespace synthesis {

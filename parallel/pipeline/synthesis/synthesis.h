@@ -3,7 +3,7 @@
 #include <functional>
 #include <vector>
 
-#include "parallel/pipeline/simulate.h"
+#include "triax/parallel/pipeline/simulate.h"
 
 namespace triax::parallel {
 

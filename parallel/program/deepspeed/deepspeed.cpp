@@ -1,13 +1,13 @@
-#include "parallel/program/deepspeed/deepspeed.h"
+#include "triax/parallel/program/deepspeed/deepspeed.h"
 
 #include <algorithm>
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "parallel/program/deepspeed/reader.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/program/deepspeed/reader.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,4 +1,4 @@
-#include "parallel/program/deepspeed/reader.h"
+#include "triax/parallel/program/deepspeed/reader.h"
 
 #include <algorithm>
 #include <cctype>
@@ -6,9 +6,9 @@
 #include <iterator>
 #include <sstream>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "parallel/train/options/options.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/train/options/options.h"
 
 namespace triax::parallel {
 namespace deepspeed {

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "core/io/json.h"
-#include "parallel/program/deepspeed/deepspeed.h"
-#include "parallel/settings/setting.h"
+#include "triax/core/io/json.h"
+#include "triax/parallel/program/deepspeed/deepspeed.h"
+#include "triax/parallel/settings/setting.h"
 
 namespace triax::parallel {
 

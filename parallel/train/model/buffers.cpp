@@ -1,8 +1,8 @@
-#include "parallel/train/model/buffers.h"
+#include "triax/parallel/train/model/buffers.h"
 
 #include <algorithm>
 
-#include "core/memory.h"
+#include "triax/core/memory.h"
 
 namespace triax::parallel {
 

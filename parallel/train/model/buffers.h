@@ -1,9 +1,9 @@
 #pragma once
 #include <vector>
 
-#include "nn/layer.h"
-#include "parallel/checkpoint/checkpoint.h"
-#include "parallel/mesh.h"
+#include "triax/nn/layer.h"
+#include "triax/parallel/checkpoint/checkpoint.h"
+#include "triax/parallel/mesh.h"
 
 namespace triax::parallel {
 

@@ -1,8 +1,8 @@
-#include "parallel/train/model/by_sample.h"
+#include "triax/parallel/train/model/by_sample.h"
 
-#include "autograd/ops.h"
-#include "autograd/rows_alike.h"
-#include "core/check.h"
+#include "triax/autograd/ops.h"
+#include "triax/autograd/rows_alike.h"
+#include "triax/core/check.h"
 
 namespace triax::parallel {
 namespace {

@@ -2,7 +2,7 @@
 #include <functional>
 #include <string>
 
-#include "nn/layer.h"
+#include "triax/nn/layer.h"
 
 namespace triax::parallel {
 

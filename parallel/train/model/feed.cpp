@@ -1,11 +1,11 @@
-#include "parallel/train/model/feed.h"
+#include "triax/parallel/train/model/feed.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "core/check.h"
-#include "core/profile.h"
-#include "parallel/comm/together.h"
+#include "triax/core/check.h"
+#include "triax/core/profile.h"
+#include "triax/parallel/comm/together.h"
 
 namespace triax::parallel {
 namespace {

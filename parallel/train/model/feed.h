@@ -7,9 +7,9 @@
 #include <thread>
 #include <vector>
 
-#include "core/memory.h"
-#include "nn/samples.h"
-#include "parallel/data/sampler.h"
+#include "triax/core/memory.h"
+#include "triax/nn/samples.h"
+#include "triax/parallel/data/sampler.h"
 
 namespace triax::parallel {
 

@@ -1,10 +1,10 @@
-#include "parallel/train/model/model_checks.h"
+#include "triax/parallel/train/model/model_checks.h"
 
 #include <map>
 
-#include "autograd/backward.h"
-#include "core/check.h"
-#include "core/memory.h"
+#include "triax/autograd/backward.h"
+#include "triax/core/check.h"
+#include "triax/core/memory.h"
 
 namespace triax::parallel {
 

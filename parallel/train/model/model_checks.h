@@ -2,8 +2,8 @@
 #include <set>
 #include <vector>
 
-#include "nn/sequence.h"
-#include "parallel/tensor/tensor_parallel.h"
+#include "triax/nn/sequence.h"
+#include "triax/parallel/tensor/tensor_parallel.h"
 
 namespace triax::parallel {
 

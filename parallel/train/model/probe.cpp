@@ -1,19 +1,19 @@
-#include "parallel/train/model/probe.h"
+#include "triax/parallel/train/model/probe.h"
 
 #include <algorithm>
 #include <optional>
 #include <utility>
 
-#include "autograd/backward.h"
-#include "autograd/touched.h"
-#include "core/check.h"
-#include "core/memory.h"
-#include "nn/key_value_cache.h"
-#include "parallel/comm/meta_comm.h"
-#include "parallel/comm/together.h"
-#include "parallel/train/model/by_sample.h"
-#include "parallel/train/model/model_checks.h"
-#include "parallel/train/options/groups.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/touched.h"
+#include "triax/core/check.h"
+#include "triax/core/memory.h"
+#include "triax/nn/key_value_cache.h"
+#include "triax/parallel/comm/meta_comm.h"
+#include "triax/parallel/comm/together.h"
+#include "triax/parallel/train/model/by_sample.h"
+#include "triax/parallel/train/model/model_checks.h"
+#include "triax/parallel/train/options/groups.h"
 
 namespace triax::parallel {
 namespace {

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "core/meta/meta.h"
-#include "nn/sequence.h"
-#include "parallel/context/context_parallel.h"
-#include "parallel/pipeline/pipeline.h"
-#include "parallel/tensor/tensor_parallel.h"
-#include "parallel/train/options/options.h"
+#include "triax/core/meta/meta.h"
+#include "triax/nn/sequence.h"
+#include "triax/parallel/context/context_parallel.h"
+#include "triax/parallel/pipeline/pipeline.h"
+#include "triax/parallel/tensor/tensor_parallel.h"
+#include "triax/parallel/train/options/options.h"
 
 namespace triax::parallel {
 

@@ -3,7 +3,7 @@
 #include <map>
 #include <string>
 
-#include "core/tensor.h"
+#include "triax/core/tensor.h"
 
 namespace triax::parallel {
 

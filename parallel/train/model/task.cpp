@@ -1,13 +1,13 @@
-#include "parallel/train/model/task.h"
+#include "triax/parallel/train/model/task.h"
 
 #include <set>
 
-#include "core/check.h"
-#include "core/io/checksum.h"
-#include "core/io/files.h"
-#include "parallel/comm/together.h"
-#include "parallel/settings/bytes.h"
-#include "parallel/train/model/feed.h"
+#include "triax/core/check.h"
+#include "triax/core/io/checksum.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/comm/together.h"
+#include "triax/parallel/settings/bytes.h"
+#include "triax/parallel/train/model/feed.h"
 
 namespace triax::parallel {
 namespace {

@@ -4,10 +4,10 @@
 #include <memory>
 #include <string>
 
-#include "nn/samples.h"
-#include "parallel/settings/setting.h"
-#include "parallel/train/model/probe.h"
-#include "parallel/train/model/score.h"
+#include "triax/nn/samples.h"
+#include "triax/parallel/settings/setting.h"
+#include "triax/parallel/train/model/probe.h"
+#include "triax/parallel/train/model/score.h"
 
 namespace triax::parallel {
 

@@ -1,6 +1,6 @@
-#include "core/check.h"
-#include "core/io/files.h"
-#include "parallel/train/options/option_groups.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/train/options/option_groups.h"
 
 namespace triax::parallel {
 

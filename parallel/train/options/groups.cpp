@@ -1,11 +1,11 @@
-#include "parallel/train/options/groups.h"
+#include "triax/parallel/train/options/groups.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "parallel/settings/setting.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/settings/setting.h"
 
 namespace triax::parallel {
 namespace {

@@ -4,7 +4,7 @@
 #include <string_view>
 #include <vector>
 
-#include "nn/module.h"
+#include "triax/nn/module.h"
 
 namespace triax::parallel {
 

@@ -1,4 +1,4 @@
-#include "parallel/train/options/option_groups.h"
+#include "triax/parallel/train/options/option_groups.h"
 
 namespace triax::parallel {
 

@@ -1,13 +1,13 @@
 #include <algorithm>
 #include <cmath>
 
-#include "core/check.h"
-#include "core/io/checksum.h"
-#include "core/io/files.h"
-#include "parallel/pipeline/partition.h"
-#include "parallel/pipeline/synthesis/schedule_file.h"
-#include "parallel/tensor/tensor_parallel.h"
-#include "parallel/train/options/option_groups.h"
+#include "triax/core/check.h"
+#include "triax/core/io/checksum.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/pipeline/partition.h"
+#include "triax/parallel/pipeline/synthesis/schedule_file.h"
+#include "triax/parallel/tensor/tensor_parallel.h"
+#include "triax/parallel/train/options/option_groups.h"
 
 namespace triax::parallel {
 namespace {

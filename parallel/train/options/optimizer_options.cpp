@@ -1,12 +1,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/check.h"
-#include "optim/averaged.h"
-#include "optim/lion.h"
-#include "optim/muon.h"
-#include "parallel/train/options/groups.h"
-#include "parallel/train/options/option_groups.h"
+#include "triax/core/check.h"
+#include "triax/optim/averaged.h"
+#include "triax/optim/lion.h"
+#include "triax/optim/muon.h"
+#include "triax/parallel/train/options/groups.h"
+#include "triax/parallel/train/options/option_groups.h"
 
 namespace triax::parallel {
 namespace {

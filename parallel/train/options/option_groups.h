@@ -1,5 +1,5 @@
 #pragma once
-#include "parallel/train/options/options.h"
+#include "triax/parallel/train/options/options.h"
 
 namespace triax::parallel {
 

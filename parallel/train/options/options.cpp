@@ -1,6 +1,6 @@
-#include "parallel/train/options/options.h"
+#include "triax/parallel/train/options/options.h"
 
-#include "parallel/train/options/option_groups.h"
+#include "triax/parallel/train/options/option_groups.h"
 
 namespace triax::parallel {
 

@@ -6,15 +6,15 @@
 #include <string>
 #include <vector>
 
-#include "optim/adamw.h"
-#include "optim/loss_scaler.h"
-#include "optim/schedule.h"
-#include "parallel/comm/wrapper_comm.h"
-#include "parallel/context/context_parallel.h"
-#include "parallel/data/data_parallel.h"
-#include "parallel/mesh.h"
-#include "parallel/pipeline/schedule.h"
-#include "parallel/settings/setting.h"
+#include "triax/optim/adamw.h"
+#include "triax/optim/loss_scaler.h"
+#include "triax/optim/schedule.h"
+#include "triax/parallel/comm/wrapper_comm.h"
+#include "triax/parallel/context/context_parallel.h"
+#include "triax/parallel/data/data_parallel.h"
+#include "triax/parallel/mesh.h"
+#include "triax/parallel/pipeline/schedule.h"
+#include "triax/parallel/settings/setting.h"
 
 namespace triax::parallel {
 

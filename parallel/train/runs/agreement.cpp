@@ -1,4 +1,4 @@
-#include "parallel/train/runs/agreement.h"
+#include "triax/parallel/train/runs/agreement.h"
 
 #include <elf.h>
 #include <link.h>
@@ -6,8 +6,8 @@
 #include <cstring>
 #include <sstream>
 
-#include "core/check.h"
-#include "parallel/comm/together.h"
+#include "triax/core/check.h"
+#include "triax/parallel/comm/together.h"
 
 namespace triax::parallel {
 namespace {

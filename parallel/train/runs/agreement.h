@@ -2,7 +2,7 @@
 #include <map>
 #include <string>
 
-#include "parallel/comm/communicator.h"
+#include "triax/parallel/comm/communicator.h"
 
 namespace triax::parallel {
 

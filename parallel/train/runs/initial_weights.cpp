@@ -1,15 +1,15 @@
-#include "parallel/train/runs/initial_weights.h"
+#include "triax/parallel/train/runs/initial_weights.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <map>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "parallel/checkpoint/directory.h"
-#include "parallel/comm/together.h"
-#include "parallel/train/options/groups.h"
-#include "parallel/train/runs/run_directory.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/checkpoint/directory.h"
+#include "triax/parallel/comm/together.h"
+#include "triax/parallel/train/options/groups.h"
+#include "triax/parallel/train/runs/run_directory.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,10 +1,10 @@
 #pragma once
 #include <string>
 
-#include "parallel/checkpoint/checkpoint.h"
-#include "parallel/settings/setting.h"
-#include "parallel/train/model/task.h"
-#include "parallel/train/step/step.h"
+#include "triax/parallel/checkpoint/checkpoint.h"
+#include "triax/parallel/settings/setting.h"
+#include "triax/parallel/train/model/task.h"
+#include "triax/parallel/train/step/step.h"
 
 namespace triax::parallel {
 

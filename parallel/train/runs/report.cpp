@@ -1,4 +1,4 @@
-#include "parallel/train/runs/report.h"
+#include "triax/parallel/train/runs/report.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -14,12 +14,12 @@
 #include <utility>
 #include <vector>
 
-#include "core/check.h"
-#include "core/io/json.h"
-#include "core/memory.h"
-#include "parallel/comm/together.h"
-#include "parallel/settings/terminal.h"
-#include "parallel/train/runs/run_directory.h"
+#include "triax/core/check.h"
+#include "triax/core/io/json.h"
+#include "triax/core/memory.h"
+#include "triax/parallel/comm/together.h"
+#include "triax/parallel/settings/terminal.h"
+#include "triax/parallel/train/runs/run_directory.h"
 
 namespace triax::parallel {
 

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
-#include "parallel/pipeline/pipeline.h"
-#include "parallel/train/step/step.h"
+#include "triax/parallel/pipeline/pipeline.h"
+#include "triax/parallel/train/step/step.h"
 
 // The output of a run: a line of metrics for each step, lines on the terminal, traces.
 namespace triax::parallel {

@@ -1,12 +1,12 @@
 // Compares a run with the checkpoint that CheckpointDirectory::resume chose, and loads that.
 #include <filesystem>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "parallel/settings/terminal.h"
-#include "parallel/train/options/options.h"
-#include "parallel/train/runs/initial_weights.h"
-#include "parallel/train/runs/run_directory.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/settings/terminal.h"
+#include "triax/parallel/train/options/options.h"
+#include "triax/parallel/train/runs/initial_weights.h"
+#include "triax/parallel/train/runs/run_directory.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,4 +1,4 @@
-#include "parallel/train/runs/run_directory.h"
+#include "triax/parallel/train/runs/run_directory.h"
 
 #include <fcntl.h>
 #include <fmt/chrono.h>
@@ -15,11 +15,11 @@
 #include <fstream>
 #include <sstream>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "core/profile.h"
-#include "parallel/comm/together.h"
-#include "parallel/train/runs/initial_weights.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/core/profile.h"
+#include "triax/parallel/comm/together.h"
+#include "triax/parallel/train/runs/initial_weights.h"
 
 namespace triax::parallel {
 namespace {

@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
-#include "parallel/checkpoint/background.h"
-#include "parallel/settings/setting.h"
-#include "parallel/train/model/task.h"
-#include "parallel/train/options/options.h"
-#include "parallel/train/step/step.h"
+#include "triax/parallel/checkpoint/background.h"
+#include "triax/parallel/settings/setting.h"
+#include "triax/parallel/train/model/task.h"
+#include "triax/parallel/train/options/options.h"
+#include "triax/parallel/train/step/step.h"
 
 namespace triax::parallel {
 

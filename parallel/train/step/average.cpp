@@ -1,7 +1,7 @@
 // Validation with averaged weights.
 #include <string_view>
 
-#include "parallel/train/step/step.h"
+#include "triax/parallel/train/step/step.h"
 
 namespace triax::parallel {
 

@@ -1,10 +1,10 @@
 #include <algorithm>
 #include <map>
 
-#include "core/check.h"
-#include "parallel/comm/together.h"
-#include "parallel/train/step/digests.h"
-#include "parallel/train/step/step.h"
+#include "triax/core/check.h"
+#include "triax/parallel/comm/together.h"
+#include "triax/parallel/train/step/digests.h"
+#include "triax/parallel/train/step/step.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,4 +1,4 @@
-#include "parallel/train/step/digests.h"
+#include "triax/parallel/train/step/digests.h"
 
 #include <algorithm>
 #include <cmath>
@@ -6,9 +6,9 @@
 #include <set>
 #include <sstream>
 
-#include "core/check.h"
-#include "core/io/checksum.h"
-#include "core/io/files.h"
+#include "triax/core/check.h"
+#include "triax/core/io/checksum.h"
+#include "triax/core/io/files.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,8 +1,8 @@
 #include <cmath>
 
-#include "core/check.h"
-#include "parallel/comm/together.h"
-#include "parallel/train/step/step.h"
+#include "triax/core/check.h"
+#include "triax/parallel/comm/together.h"
+#include "triax/parallel/train/step/step.h"
 
 // The diagnosis of a step whose loss or gradient is not finite.
 namespace triax::parallel {

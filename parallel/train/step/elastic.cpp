@@ -1,10 +1,10 @@
-#include "parallel/train/step/elastic.h"
+#include "triax/parallel/train/step/elastic.h"
 
 #include <algorithm>
 #include <numeric>
 
-#include "core/check.h"
-#include "parallel/train/step/replica.h"
+#include "triax/core/check.h"
+#include "triax/parallel/train/step/replica.h"
 
 namespace triax::parallel {
 namespace {

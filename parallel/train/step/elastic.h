@@ -1,6 +1,6 @@
 #pragma once
-#include "parallel/train/model/task.h"
-#include "parallel/train/options/options.h"
+#include "triax/parallel/train/model/task.h"
+#include "triax/parallel/train/options/options.h"
 
 namespace triax::parallel {
 

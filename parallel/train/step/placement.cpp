@@ -2,10 +2,10 @@
 #include <numeric>
 #include <set>
 
-#include "core/check.h"
-#include "parallel/data/held_once.h"
-#include "parallel/pipeline/partition.h"
-#include "parallel/train/step/replica.h"
+#include "triax/core/check.h"
+#include "triax/parallel/data/held_once.h"
+#include "triax/parallel/pipeline/partition.h"
+#include "triax/parallel/train/step/replica.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,6 +1,6 @@
-#include "core/check.h"
-#include "nn/key_value_cache.h"
-#include "parallel/train/step/replica.h"
+#include "triax/core/check.h"
+#include "triax/nn/key_value_cache.h"
+#include "triax/parallel/train/step/replica.h"
 
 namespace triax::parallel {
 

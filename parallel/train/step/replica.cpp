@@ -1,10 +1,10 @@
-#include "parallel/train/step/replica.h"
+#include "triax/parallel/train/step/replica.h"
 
-#include "autograd/backward.h"
-#include "core/check.h"
-#include "core/meta/meta.h"
-#include "parallel/comm/together.h"
-#include "parallel/train/options/groups.h"
+#include "triax/autograd/backward.h"
+#include "triax/core/check.h"
+#include "triax/core/meta/meta.h"
+#include "triax/parallel/comm/together.h"
+#include "triax/parallel/train/options/groups.h"
 
 namespace triax::parallel {
 namespace {

@@ -3,14 +3,14 @@
 #include <string>
 #include <vector>
 
-#include "optim/optimizer.h"
-#include "parallel/checkpoint/checkpoint.h"
-#include "parallel/data/replicas.h"
-#include "parallel/train/model/buffers.h"
-#include "parallel/train/model/by_sample.h"
-#include "parallel/train/model/probe.h"
-#include "parallel/train/model/score.h"
-#include "parallel/train/options/options.h"
+#include "triax/optim/optimizer.h"
+#include "triax/parallel/checkpoint/checkpoint.h"
+#include "triax/parallel/data/replicas.h"
+#include "triax/parallel/train/model/buffers.h"
+#include "triax/parallel/train/model/by_sample.h"
+#include "triax/parallel/train/model/probe.h"
+#include "triax/parallel/train/model/score.h"
+#include "triax/parallel/train/options/options.h"
 
 namespace triax::parallel {
 

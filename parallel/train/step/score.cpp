@@ -1,10 +1,10 @@
-#include "parallel/train/model/score.h"
+#include "triax/parallel/train/model/score.h"
 
 #include <cmath>
 
-#include "core/check.h"
-#include "parallel/comm/together.h"
-#include "parallel/train/step/step.h"
+#include "triax/core/check.h"
+#include "triax/parallel/comm/together.h"
+#include "triax/parallel/train/step/step.h"
 
 namespace triax::parallel {
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <iterator>
 
-#include "parallel/train/step/replica.h"
+#include "triax/parallel/train/step/replica.h"
 
 namespace triax::parallel {
 namespace {

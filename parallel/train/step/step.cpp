@@ -1,13 +1,13 @@
-#include "parallel/train/step/step.h"
+#include "triax/parallel/train/step/step.h"
 
 #include <algorithm>
 #include <iterator>
 #include <string_view>
 
-#include "core/check.h"
-#include "core/memory.h"
-#include "core/profile.h"
-#include "parallel/comm/launch/stop_signal.h"
+#include "triax/core/check.h"
+#include "triax/core/memory.h"
+#include "triax/core/profile.h"
+#include "triax/parallel/comm/launch/stop_signal.h"
 
 namespace triax::parallel {
 namespace {

@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "core/error.h"
-#include "core/host_copy.h"
-#include "core/numbers/update.h"
-#include "optim/loss_scaler.h"
-#include "parallel/train/step/replica.h"
+#include "triax/core/error.h"
+#include "triax/core/host_copy.h"
+#include "triax/core/numbers/update.h"
+#include "triax/optim/loss_scaler.h"
+#include "triax/parallel/train/step/replica.h"
 
 namespace triax::parallel {
 

@@ -3,11 +3,11 @@
 #include <set>
 #include <sstream>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "core/io/json.h"
-#include "core/random.h"
-#include "parallel/train/trainer.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/core/io/json.h"
+#include "triax/core/random.h"
+#include "triax/parallel/train/trainer.h"
 
 namespace triax::parallel {
 namespace {

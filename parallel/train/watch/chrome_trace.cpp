@@ -1,10 +1,10 @@
-#include "parallel/train/watch/chrome_trace.h"
+#include "triax/parallel/train/watch/chrome_trace.h"
 
 #include <algorithm>
 #include <tuple>
 
-#include "core/check.h"
-#include "core/io/json.h"
+#include "triax/core/check.h"
+#include "triax/core/io/json.h"
 
 namespace triax::parallel {
 namespace {

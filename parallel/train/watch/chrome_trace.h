@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "core/profile.h"
-#include "parallel/mesh.h"
-#include "parallel/pipeline/schedule.h"
+#include "triax/core/profile.h"
+#include "triax/parallel/mesh.h"
+#include "triax/parallel/pipeline/schedule.h"
 
 namespace triax::parallel {
 

@@ -1,4 +1,4 @@
-#include "parallel/train/watch/event_file.h"
+#include "triax/parallel/train/watch/event_file.h"
 
 #include <unistd.h>
 
@@ -9,10 +9,10 @@
 #include <cstring>
 #include <optional>
 
-#include "core/check.h"
-#include "core/io/checksum.h"
-#include "core/io/files.h"
-#include "parallel/train/trainer.h"
+#include "triax/core/check.h"
+#include "triax/core/io/checksum.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/train/trainer.h"
 
 namespace triax::parallel {
 namespace {

@@ -1,15 +1,15 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "core/check.h"
-#include "core/gpus.h"
-#include "core/io/files.h"
-#include "core/profile.h"
-#include "parallel/comm/clocks.h"
-#include "parallel/settings/terminal.h"
-#include "parallel/train/options/options.h"
-#include "parallel/train/trainer.h"
-#include "parallel/train/watch/chrome_trace.h"
+#include "triax/core/check.h"
+#include "triax/core/gpus.h"
+#include "triax/core/io/files.h"
+#include "triax/core/profile.h"
+#include "triax/parallel/comm/clocks.h"
+#include "triax/parallel/settings/terminal.h"
+#include "triax/parallel/train/options/options.h"
+#include "triax/parallel/train/trainer.h"
+#include "triax/parallel/train/watch/chrome_trace.h"
 
 namespace triax::parallel {
 

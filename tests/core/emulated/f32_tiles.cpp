@@ -4,9 +4,9 @@
 #include <bit>
 #include <cmath>
 
-#include "core/cpu/levels.h"
-#include "core/random.h"
 #include "tests/core/emulated/products.h"
+#include "triax/core/cpu/levels.h"
+#include "triax/core/random.h"
 
 // Products of f32 out of bf16 tiles (core/cpu/products/bf16_terms.h), with emulated tiles: machines
 // without AMX check the arithmetic, too.

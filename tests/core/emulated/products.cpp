@@ -1,6 +1,6 @@
 #include "tests/core/emulated/products.h"
 
-#include "core/cpu/products/tile_products.h"
+#include "triax/core/cpu/products/tile_products.h"
 
 namespace triax::host::TRIAX_LEVEL {
 

@@ -1,4 +1,4 @@
-#include "core/io/checksum.h"
+#include "triax/core/io/checksum.h"
 
 #include <gtest/gtest.h>
 

@@ -1,12 +1,12 @@
-#include "core/io/safetensors.h"
+#include "triax/core/io/safetensors.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <random>
 
-#include "core/check.h"
 #include "tests/support/expect_error.h"
+#include "triax/core/check.h"
 
 namespace triax::nn {
 namespace {

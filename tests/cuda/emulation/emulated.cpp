@@ -1,4 +1,4 @@
-#include "core/cuda/cuda.h"
+#include "triax/core/cuda/cuda.h"
 
 // The emulated device: tensors in host memory, no streams, no libraries.
 

@@ -1,4 +1,4 @@
-#include "core/cuda/runtime/emulation.h"
+#include "triax/core/cuda/runtime/emulation.h"
 
 #include <setjmp.h>
 #include <ucontext.h>
@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/check.h"
 #include "tests/cuda/emulation/races.h"
+#include "triax/core/check.h"
 
 // AddressSanitizer is told of every change of stacks; null without it.
 extern "C" __attribute__((weak)) void __sanitizer_start_switch_fiber(void** fake, const void* to,

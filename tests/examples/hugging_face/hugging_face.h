@@ -10,12 +10,12 @@
 #include "examples/llama/hugging_face.h"
 #include "examples/minigpt/hugging_face.h"
 #include "examples/minigpt/model.h"
-#include "nn/state.h"
-#include "parallel/checkpoint/directory.h"
-#include "parallel/comm/threads/thread_comm.h"
-#include "parallel/train/step/replica.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tensors.h"
+#include "triax/nn/state.h"
+#include "triax/parallel/checkpoint/directory.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
+#include "triax/parallel/train/step/replica.h"
 
 /// @file The models of tests/reference that transformers saved, as tests use them.
 namespace triax::test {

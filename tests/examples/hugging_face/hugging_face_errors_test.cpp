@@ -6,8 +6,7 @@
 #include "tests/examples/hugging_face/hugging_face.h"
 #include "tests/support/expect_error.h"
 
-namespace triax::test {
-namespace {
+namespace triax::test::hugging_face_errors_test {
 
 /// A model directory, changed, is refused.
 struct Refused {
@@ -149,7 +148,7 @@ std::vector<Refused> cases() {
        {"quantization_config is {\"bits\":4}"}},
       {"gpt2",
        config("model_type", "\"gpt2\"", "\"llama\""),
-       {"model_type is `llama`; expected `gpt2`", "Use the program `llama`."}},
+       {"model_type is `llama`; expected `gpt2`", "Use the program `triax-llama`."}},
       {"llama",
        config("model_type", "\"llama\"", "\"mistral\""),
        {"model_type is `mistral`; expected `llama`"}},
@@ -378,5 +377,4 @@ TEST(LlmC, RefusesOtherFiles) {
   refused(good.substr(0, good.size() - 4), {"bytes; expected", "by its header"});
 }
 
-}  // namespace
-}  // namespace triax::test
+}  // namespace triax::test::hugging_face_errors_test

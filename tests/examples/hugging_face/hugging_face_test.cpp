@@ -8,8 +8,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/faulty_files.h"
 
-namespace triax::test {
-namespace {
+namespace triax::test::hugging_face_test {
 
 class HuggingFace : public ::testing::TestWithParam<const char*> {
  protected:
@@ -262,11 +261,9 @@ TEST(HuggingFaceSizes, OfTheFourGpt2Models) {
   }
 }
 
-}  // namespace
-}  // namespace triax::test
+}  // namespace triax::test::hugging_face_test
 
-namespace triax::minigpt {
-namespace {
+namespace triax::minigpt::hugging_face_test {
 
 /// Trains from the weights of a run directory.
 struct Finetuning : ::testing::Test {
@@ -374,5 +371,4 @@ TEST_F(Finetuning, BeginsOnceAndResumesItself) {
   EXPECT_NE(line("next", 1), line("run", 1));
 }
 
-}  // namespace
-}  // namespace triax::minigpt
+}  // namespace triax::minigpt::hugging_face_test

@@ -1,12 +1,11 @@
 // Selective recomputation in Llama's blocks: the same bits as without on every mesh, and what it
 // keeps by the memory counter, against the closed forms.
-#include "autograd/backward.h"
 #include "examples/llama/llama.h"
 #include "tests/examples/minigpt/minigpt_run.h"
 #include "tests/support/tensors.h"
+#include "triax/autograd/backward.h"
 
-namespace triax {
-namespace {
+namespace triax::recompute_test {
 
 using minigpt::Layout;
 using parallel::Recompute;
@@ -124,5 +123,4 @@ TEST(LlamaRecompute, KeepsNoResultOfSwigluOfExperts) {
   EXPECT_EQ(saved(c) - saved(dense), (c.router.top_k - 1) * swiglu);
 }
 
-}  // namespace
-}  // namespace triax
+}  // namespace triax::recompute_test

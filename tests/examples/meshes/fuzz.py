@@ -155,7 +155,7 @@ def main(program, draws, seed="1", steps=""):
     with tempfile.TemporaryDirectory(prefix="triax-fuzz-") as folder:
         text = f"{folder}/text.txt"
         pathlib.Path(text).write_text("".join(chr(ord("a") + (i * i // 3 + i // 5) % 13) for i in range(600)))
-        all_flags = [draw(pick, pathlib.Path(program).name, text, steps != "") for _ in range(int(draws))]
+        all_flags = [draw(pick, pathlib.Path(program).name.removeprefix("triax-"), text, steps != "") for _ in range(int(draws))]
         if steps:
             all_flags = [[*flags, "--steps", steps] for flags in [*equal_bits(text), *all_flags]]
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -86,7 +86,7 @@ def main(program, draws, seed="1"):
     wrong = skips = 0
     with tempfile.TemporaryDirectory(prefix="triax-fuzz-fp16-") as folder:
         for _ in range(draws):
-            problem, skipped = differences(program, draw(pick, program.name), folder)
+            problem, skipped = differences(program, draw(pick, program.name.removeprefix("triax-")), folder)
             skips += skipped
             wrong += problem != ""
             print(problem, end="", flush=True)

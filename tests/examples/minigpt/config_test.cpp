@@ -3,13 +3,12 @@
 
 #include <gtest/gtest.h>
 
-#include "core/io/files.h"
-#include "parallel/program/verbs.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/program/verbs.h"
 
-namespace triax::minigpt {
-namespace {
+namespace triax::minigpt::config_test {
 
 using parallel::Choice;
 using parallel::Setting;
@@ -131,5 +130,4 @@ TEST(Config, ParityHasDefaultsOfItsOwn) {
   EXPECT_EQ(parallel::mesh_of(value("mesh")), (parallel::MeshShape{1, 2, 1}));
 }
 
-}  // namespace
-}  // namespace triax::minigpt
+}  // namespace triax::minigpt::config_test

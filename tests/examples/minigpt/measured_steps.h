@@ -6,8 +6,8 @@
 #include <numeric>
 #include <sstream>
 
-#include "parallel/plan/candidates.h"
 #include "tests/examples/minigpt/minigpt_run.h"
+#include "triax/parallel/plan/candidates.h"
 
 /// @file Steps that others measured (tests/reference/measured/README.md), predictions of them, and
 /// the fit of what data sheets do not say.

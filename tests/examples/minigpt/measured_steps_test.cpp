@@ -7,8 +7,7 @@
 
 #include "examples/llama/llama.h"
 
-namespace triax::minigpt {
-namespace {
+namespace triax::minigpt::measured_steps_test {
 
 double mean(const std::vector<double>& all) {
   return std::accumulate(all.begin(), all.end(), 0.) / double(all.size());
@@ -262,5 +261,4 @@ TEST(MeasuredSteps, TakeLongerWithStoredScores) {
   EXPECT_GT(MegatronKernels(1024).device(core, a100, bf16), a100.seconds(core, bf16));
 }
 
-}  // namespace
-}  // namespace triax::minigpt
+}  // namespace triax::minigpt::measured_steps_test

@@ -9,10 +9,10 @@
 
 #include "examples/minigpt/config.h"
 #include "examples/minigpt/model.h"
-#include "parallel/comm/threads/thread_comm.h"
-#include "parallel/parity/parity.h"
-#include "parallel/plan/rehearsal.h"
-#include "parallel/train/trainer.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
+#include "triax/parallel/parity/parity.h"
+#include "triax/parallel/plan/rehearsal.h"
+#include "triax/parallel/train/trainer.h"
 
 /// @file minigpt as tests run it: models, layouts, and training on ranks that are threads.
 namespace triax::minigpt {

@@ -9,8 +9,7 @@
 
 #include "tests/examples/minigpt/minigpt_run.h"
 
-namespace triax::minigpt {
-namespace {
+namespace triax::minigpt::non_finite_test {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
@@ -120,5 +119,4 @@ TEST(NonFinite, IsTracedToItsMicroBatch) {
   expect_found({.dp = 2, .pp = 2, .tp = 2, .sequence_parallel = true, .zero = 3});
 }
 
-}  // namespace
-}  // namespace triax::minigpt
+}  // namespace triax::minigpt::non_finite_test

@@ -6,14 +6,13 @@
 #include <map>
 #include <mutex>
 
-#include "core/check.h"
-#include "optim/adamw.h"
-#include "parallel/checkpoint/directory.h"
 #include "tests/examples/minigpt/minigpt_run.h"
 #include "tests/support/temporary_directory.h"
+#include "triax/core/check.h"
+#include "triax/optim/adamw.h"
+#include "triax/parallel/checkpoint/directory.h"
 
-namespace triax::minigpt {
-namespace {
+namespace triax::minigpt::offload_test {
 
 using optim::Offload;
 using parallel::Holder;
@@ -198,5 +197,4 @@ TEST(Offloading, IsForeseen) {
     }
 }
 
-}  // namespace
-}  // namespace triax::minigpt
+}  // namespace triax::minigpt::offload_test

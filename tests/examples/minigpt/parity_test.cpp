@@ -8,15 +8,14 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "autograd/backward.h"
-#include "optim/adamw.h"
-#include "parallel/data/data_parallel.h"
-#include "parallel/pipeline/schedule.h"
 #include "tests/examples/minigpt/minigpt_run.h"
 #include "tests/support/tensors.h"
+#include "triax/autograd/backward.h"
+#include "triax/optim/adamw.h"
+#include "triax/parallel/data/data_parallel.h"
+#include "triax/parallel/pipeline/schedule.h"
 
-namespace triax::minigpt {
-namespace {
+namespace triax::minigpt::parity_test {
 
 using parallel::Recompute;
 using parallel::Trace;
@@ -292,5 +291,4 @@ TEST(Memory, IsConstantFromTheThirdStepOn) {
   });
 }
 
-}  // namespace
-}  // namespace triax::minigpt
+}  // namespace triax::minigpt::parity_test

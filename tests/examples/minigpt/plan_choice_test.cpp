@@ -4,13 +4,12 @@
 #include <functional>
 #include <set>
 
-#include "parallel/plan/candidates.h"
-#include "parallel/plan/plan.h"
-#include "parallel/plan/step_time.h"
 #include "tests/examples/minigpt/minigpt_run.h"
+#include "triax/parallel/plan/candidates.h"
+#include "triax/parallel/plan/plan.h"
+#include "triax/parallel/plan/step_time.h"
 
-namespace triax::minigpt {
-namespace {
+namespace triax::minigpt::plan_choice_test {
 
 using parallel::Plan;
 using parallel::PlanOptions;
@@ -124,5 +123,4 @@ TEST(PlanChoice, LeavesOpenWhatIsNotFixed) {
   EXPECT_EQ(s.global_batch, 24);  // another batch would be another training
 }
 
-}  // namespace
-}  // namespace triax::minigpt
+}  // namespace triax::minigpt::plan_choice_test

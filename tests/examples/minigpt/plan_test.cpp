@@ -1,5 +1,5 @@
 // What a run will hold is foreseen by running it on a device that has no bytes.
-#include "parallel/plan/plan.h"
+#include "triax/parallel/plan/plan.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
@@ -9,14 +9,13 @@
 #include <set>
 #include <sstream>
 
-#include "parallel/plan/candidates.h"
-#include "parallel/plan/step_time.h"
-#include "parallel/train/options/options.h"
 #include "tests/examples/minigpt/minigpt_run.h"
 #include "tests/support/temporary_directory.h"
+#include "triax/parallel/plan/candidates.h"
+#include "triax/parallel/plan/step_time.h"
+#include "triax/parallel/train/options/options.h"
 
-namespace triax::minigpt {
-namespace {
+namespace triax::minigpt::plan_test {
 
 using parallel::ContextForm;
 using parallel::Demand;
@@ -412,5 +411,4 @@ TEST(Plan, IsWhatTrainingReports) {
   }
 }
 
-}  // namespace
-}  // namespace triax::minigpt
+}  // namespace triax::minigpt::plan_test

@@ -9,14 +9,13 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "nn/state.h"
 #include "tests/examples/minigpt/minigpt_run.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tensors.h"
+#include "triax/nn/state.h"
 
-namespace triax::minigpt {
-namespace {
+namespace triax::minigpt::precision_test {
 
 Job small(DType dtype) {
   Job c;
@@ -163,5 +162,4 @@ TEST(Precision, WeightsAreTheCastOfTheirMasters) {
     }
 }
 
-}  // namespace
-}  // namespace triax::minigpt
+}  // namespace triax::minigpt::precision_test

@@ -1,16 +1,15 @@
 // correctness 37: a small GPT with given weights and tokens gives PyTorch's logits, loss, gradients
 // and ten AdamW steps. The fixture is made by tests/reference/make_fixture.py.
-#include "autograd/backward.h"
 #include "examples/minigpt/model.h"
-#include "nn/state.h"
-#include "optim/adamw.h"
-#include "optim/schedule.h"
-#include "parallel/comm/threads/thread_comm.h"
-#include "parallel/data/data_parallel.h"
 #include "tests/support/tensors.h"
+#include "triax/autograd/backward.h"
+#include "triax/nn/state.h"
+#include "triax/optim/adamw.h"
+#include "triax/optim/schedule.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
+#include "triax/parallel/data/data_parallel.h"
 
-namespace triax::minigpt {
-namespace {
+namespace triax::minigpt::pytorch_test {
 
 using test::values;
 
@@ -97,5 +96,4 @@ INSTANTIATE_TEST_SUITE_P(Precisions, PyTorchTest,
                          ::testing::Values(Case{f64, 2e-7}, Case{f32, 2e-5}),
                          [](auto& test) { return name(test.param.dtype); });
 
-}  // namespace
-}  // namespace triax::minigpt
+}  // namespace triax::minigpt::pytorch_test

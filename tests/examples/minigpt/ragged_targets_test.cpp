@@ -8,8 +8,7 @@
 
 #include "tests/examples/minigpt/one_step.h"
 
-namespace triax::minigpt {
-namespace {
+namespace triax::minigpt::ragged_targets_test {
 
 constexpr int64_t sequences = 8;
 
@@ -65,5 +64,4 @@ TEST(RaggedTargets, CountTheSameHoweverTheBatchIsCut) {
   }
 }
 
-}  // namespace
-}  // namespace triax::minigpt
+}  // namespace triax::minigpt::ragged_targets_test

@@ -4,12 +4,11 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include "autograd/backward.h"
 #include "tests/examples/minigpt/minigpt_run.h"
 #include "tests/support/tensors.h"
+#include "triax/autograd/backward.h"
 
-namespace triax::minigpt {
-namespace {
+namespace triax::minigpt::recompute_test {
 
 using parallel::Recompute;
 using parallel::Trace;
@@ -304,5 +303,4 @@ TEST(Recompute, SendsTheForwardOfTensorParallelAgain) {
   }
 }
 
-}  // namespace
-}  // namespace triax::minigpt
+}  // namespace triax::minigpt::recompute_test

@@ -9,13 +9,12 @@
 #include <sstream>
 
 #include "examples/text/sample.h"
-#include "parallel/comm/launch/world.h"
 #include "tests/examples/minigpt/minigpt_run.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
+#include "triax/parallel/comm/launch/world.h"
 
-namespace triax::minigpt {
-namespace {
+namespace triax::minigpt::resume_test {
 
 namespace fs = std::filesystem;
 using namespace test;
@@ -284,5 +283,4 @@ TEST_F(Resume, AFreshStartDoesNotMixWithAnOldRun) {
   EXPECT_EQ(metrics(c), before);
 }
 
-}  // namespace
-}  // namespace triax::minigpt
+}  // namespace triax::minigpt::resume_test

@@ -7,8 +7,7 @@
 
 #include "tests/examples/minigpt/one_step.h"
 
-namespace triax::minigpt {
-namespace {
+namespace triax::minigpt::sharding_test {
 
 /// Elements of this rank's stage and slice, with the padding of buckets.
 double elements(const parallel::Replica& replica, const Job& c) {
@@ -98,5 +97,4 @@ TEST(Sharding, SchedulesKeepWhatTheorySays) {
   }
 }
 
-}  // namespace
-}  // namespace triax::minigpt
+}  // namespace triax::minigpt::sharding_test

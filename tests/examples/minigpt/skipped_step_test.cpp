@@ -5,14 +5,13 @@
 
 #include <limits>
 
-#include "optim/adamw.h"
-#include "optim/loss_scaler.h"
-#include "optim/schedule.h"
 #include "tests/examples/minigpt/one_step.h"
 #include "tests/support/tensors.h"
+#include "triax/optim/adamw.h"
+#include "triax/optim/loss_scaler.h"
+#include "triax/optim/schedule.h"
 
-namespace triax::minigpt {
-namespace {
+namespace triax::minigpt::skipped_step_test {
 
 /// A rank as `minigpt train` runs it, in fp16: model, optimizer and loss scale.
 class Rank {
@@ -111,5 +110,4 @@ TEST(SkippedStep, IsSkippedByAllAndChangesNothing) {
   expect_skips(3, true);
 }
 
-}  // namespace
-}  // namespace triax::minigpt
+}  // namespace triax::minigpt::skipped_step_test

@@ -8,8 +8,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
 
-namespace triax::minigpt {
-namespace {
+namespace triax::minigpt::step_test {
 
 std::vector<std::vector<double>> weights(const parallel::Step& step) {
   auto hold = step.replica().data().gather_all();
@@ -75,5 +74,4 @@ TEST(Step, ALossThatIsNotFiniteChangesNoWeight) {
   expect_unchanged({.dp = 2}, f32);
 }
 
-}  // namespace
-}  // namespace triax::minigpt
+}  // namespace triax::minigpt::step_test

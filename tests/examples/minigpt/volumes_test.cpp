@@ -7,8 +7,7 @@
 
 #include "tests/examples/minigpt/one_step.h"
 
-namespace triax::minigpt {
-namespace {
+namespace triax::minigpt::volumes_test {
 
 using parallel::Call;
 
@@ -175,5 +174,4 @@ TEST(Volumes, TiedEndsOfAVAreSummedByNobody) {
   }
 }
 
-}  // namespace
-}  // namespace triax::minigpt
+}  // namespace triax::minigpt::volumes_test

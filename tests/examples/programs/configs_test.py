@@ -32,7 +32,7 @@ programs = pathlib.Path(sys.argv[1])
 
 
 def plan(file, text, *more):
-    program = programs / file.parts[-3]
+    program = programs / {"minigpt": "minigpt", "llama": "triax-llama"}[file.parts[-3]]
     flags = ["--config", file, "--data", text, "--micro-batch", 1, "--global-batch", 1, "--memory", "9999TB", "--zero", 0]
     return subprocess.run([program, "plan", *map(str, flags), *map(str, more)], capture_output=True, text=True, timeout=120)
 

@@ -10,14 +10,15 @@ import tempfile
 from minigpt_program import some_text
 
 program = pathlib.Path(sys.argv[1])
+name = program.name.removeprefix("triax-")
 flags = "--steps 2 --micro-batch 1 --global-batch 12"
 schedules = ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-interleaved", "zb-2p", "1f1b-v", "v-min", "v-half", "zb-v",
              "dualpipev"]
-if program.name == "llama":
+if name == "llama":
     flags += " --layers 2 --width 16 --heads 4 --kv-heads 2 --hidden 24 --context 8 --data text.txt"
     schedules.append("eager-1f1b")  # which the program registers
     llama3 = "--tie-embeddings --rope-factor 4 --rope-original-context 8 --rope-theta 500"
-if program.name == "resnet":
+if name == "resnet":
     flags += " --width 4 --bn-samples 1"
 
 equal = [f"--mesh {mesh} --zero {zero}" for mesh in ("2x1x1", "3x1x1", "1x1x2", "2x1x2") for zero in range(4)]
@@ -40,15 +41,15 @@ equal += [f"--mesh {mesh} --tp-pieces {pieces} {more}" for mesh, pieces, more in
     ("1x1x2", 2, ""), ("2x1x2", 4, "--micro-batch 2 --sequence-parallel"), ("1x2x2", 3, "--schedule zb-v --micro-batch 3"),
     ("2x2x2", 2, "--zero 3 --sequence-parallel --micro-batch 2 --recompute block"), ("1x1x2", 8, "--precision fp16"),
     ("1x1x2", 4, "--precision bf16 --sequence-parallel --micro-batch 4")]]
-if program.name != "resnet":
+if name != "resnet":
     equal += [f"--bitwise --tp-slices 2 --mesh {mesh} --zero {number % 4} {more}" for number, (mesh, more) in enumerate([
         ("2x1x1", ""), ("3x2x1", "--schedule zb-h1"), ("1x1x2", ""), ("2x2x2", "--precision bf16"),
         ("1x2x2", "--schedule gpipe --precision fp16"), ("3x1x2", "--recompute block"),
         ("2x1x2", "--micro-batch 2 --sequence-parallel"), ("1x2x2", "--micro-batch 3 --sequence-parallel --schedule zb-h1"),
         ("2x1x1", "--micro-batch 3 --zero 3 --offload params")])]
-if program.name == "mesh_mlp":  # one row per sample, which cannot be scattered
+if name == "mesh_mlp":  # one row per sample, which cannot be scattered
     equal = [row for row in equal if not ("--bitwise" in row and "--sequence-parallel" in row)]
-if program.name == "resnet":  # its optimizer has no offload, and its rows are never scattered
+if name == "resnet":  # its optimizer has no offload, and its rows are never scattered
     equal = [row for row in equal if "--sequence-parallel" not in row and "--offload" not in row]
     # Statistics within a micro-batch, of it, and over replicas.
     equal += [f"--mesh {mesh} --micro-batch {micro} --global-batch 16 --bn-samples {samples} --zero {number % 4} {more}"
@@ -62,13 +63,13 @@ refused = {"--mesh 5x1x1": "is not a multiple of micro-batch 1 x dp 5",
            "--mesh 1x2x1 --schedule interleaved --chunks 4": "Every virtual stage needs a layer",
            "--mesh 2x1x1 --bitwise --reduce-dtype bf16": "bitwise with",
            "--mesh 2x1x2 --recompute selective": "Valid: off, block, block-split"}
-if program.name == "resnet":
+if name == "resnet":
     del refused["--mesh 1x1x3"], refused["--mesh 1x2x1 --schedule interleaved --chunks 4"]  # they fit
     refused["--mesh 2x1x1 --micro-batch 2 --bn-samples 8"] = "statistics of 8 samples, with micro-batches of 2 on 2 repl"
     refused["--mesh 1x1x2 --sequence-parallel"] = "sequence-parallel"
     refused["--mesh 2x1x1 --bitwise"] = "bitwise with a model that has buffers"
     refused["--data nowhere.bin"] = "nowhere.bin"
-if program.name == "llama":
+if name == "llama":
     del refused["--mesh 2x1x2 --recompute selective"]
     equal += [f"--recompute selective --mesh {mesh}" for mesh in (
         "1x1x1", "2x2x2", "2x1x2", f"1x2x2 --zero 3 --schedule zb-h1 {llama3}", "1x1x1x2 --context 16",

@@ -41,7 +41,7 @@ def says(code, *parts, command):
 
 def names(path):
     for version in "--version", "-v":
-        says(0, "minigpt triax ", "build ", command=version)
+        says(0, "minigpt triax 0.2.0", "build ", command=version)
     for page in "--help", "-h", "help":
         says(0, "Usage: minigpt VERB", "train", "parity", "--version", command=page)
     for page in "train --help", "train -h", "help train":

@@ -9,8 +9,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 
-namespace triax::images {
-namespace {
+namespace triax::images::image_data_test {
 
 using namespace test;
 using Labels = std::vector<int32_t>;
@@ -145,5 +144,4 @@ TEST(ImageData, TheDigitsAreTheDefault) {
   }
 }
 
-}  // namespace
-}  // namespace triax::images
+}  // namespace triax::images::image_data_test

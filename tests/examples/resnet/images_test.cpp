@@ -6,11 +6,10 @@
 #include <map>
 #include <set>
 
-#include "core/check.h"
 #include "tests/support/expect_error.h"
+#include "triax/core/check.h"
 
-namespace triax::images {
-namespace {
+namespace triax::images::images_test {
 
 using namespace test;
 using Indices = std::vector<int64_t>;
@@ -206,5 +205,4 @@ TEST(Images, KnowThemselvesFromOtherData) {
   EXPECT_NE(with([](auto& o) { o.seed = 2; }), mine);
 }
 
-}  // namespace
-}  // namespace triax::images
+}  // namespace triax::images::images_test

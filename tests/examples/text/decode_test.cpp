@@ -3,15 +3,14 @@
 #include <cstdlib>
 #include <set>
 
-#include "core/cpu/levels.h"
 #include "examples/llama/config.h"
 #include "examples/text/sample.h"
 #include "tests/examples/minigpt/minigpt_run.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
+#include "triax/core/cpu/levels.h"
 
-namespace triax::text {
-namespace {
+namespace triax::text::decode_test {
 
 using Tokens = std::vector<int32_t>;
 
@@ -194,5 +193,4 @@ TEST(Window, BeginsLaterWhenItIsFull) {
   EXPECT_TRUE(std::ranges::equal(window.seen(), Tokens{3, 4, 5}));
 }
 
-}  // namespace
-}  // namespace triax::text
+}  // namespace triax::text::decode_test

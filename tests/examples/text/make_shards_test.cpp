@@ -11,8 +11,7 @@
 #include "tests/support/faulty_files.h"
 #include "tests/support/temporary_directory.h"
 
-namespace triax::text {
-namespace {
+namespace triax::text::make_shards_test {
 
 using namespace test;
 
@@ -195,5 +194,4 @@ TEST_F(MakeShards, WriteNothingBesideFilesOfOthers) {
   }
 }
 
-}  // namespace
-}  // namespace triax::text
+}  // namespace triax::text::make_shards_test

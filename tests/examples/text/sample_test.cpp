@@ -3,14 +3,13 @@
 #include <fmt/core.h>
 
 #include "examples/llama/config.h"
-#include "parallel/checkpoint/directory.h"
-#include "parallel/comm/launch/world.h"
 #include "tests/examples/minigpt/minigpt_run.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
+#include "triax/parallel/checkpoint/directory.h"
+#include "triax/parallel/comm/launch/world.h"
 
-namespace triax::minigpt {
-namespace {
+namespace triax::minigpt::sample_test {
 
 // Checksums keep out accidents; what somebody wrote on purpose must end with an error too.
 TEST(Sample, DoesNotTrustTheSizesInACheckpoint) {
@@ -87,5 +86,4 @@ TEST(Sample, TakesTheAverageIfThereIsOne) {
   (void)testing::internal::GetCapturedStdout();
 }
 
-}  // namespace
-}  // namespace triax::minigpt
+}  // namespace triax::minigpt::sample_test

@@ -4,13 +4,12 @@
 #include <cmath>
 #include <map>
 
-#include "core/random.h"
 #include "examples/text/sample.h"
 #include "examples/text/tokenizer/utf8.h"
 #include "tests/support/expect_error.h"
+#include "triax/core/random.h"
 
-namespace triax::text {
-namespace {
+namespace triax::text::sampling_test {
 
 using Logits = std::vector<double>;
 
@@ -121,5 +120,4 @@ TEST(Utf8Stream, ReplacesWhatIsNoUtf8) {
   EXPECT_EQ(streamed({"\xED\xA0\x80"}), bad + bad + bad + "|");  // a surrogate
 }
 
-}  // namespace
-}  // namespace triax::text
+}  // namespace triax::text::sampling_test

@@ -5,12 +5,11 @@
 #include <cmath>
 #include <map>
 
-#include "core/io/files.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
+#include "triax/core/io/files.h"
 
-namespace triax::text {
-namespace {
+namespace triax::text::text_data_test {
 
 using namespace test;
 using Ids = std::vector<int32_t>;
@@ -279,5 +278,4 @@ TEST(ReadText, APlanNeedsNoDataBesideTheVocabulary) {
   EXPECT_TRUE(read(plan, 1, vocab).task().description.starts_with("no data read"));
 }
 
-}  // namespace
-}  // namespace triax::text
+}  // namespace triax::text::text_data_test

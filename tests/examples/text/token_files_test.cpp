@@ -8,8 +8,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 
-namespace triax::text {
-namespace {
+namespace triax::text::token_files_test {
 
 using namespace test;
 using Ids = std::vector<int32_t>;
@@ -363,5 +362,4 @@ TEST_F(Shards, AreRefusedWithAnotherVocabulary) {
           "was made with another tokenizer, or is no file of 16-bit tokens.");
 }
 
-}  // namespace
-}  // namespace triax::text
+}  // namespace triax::text::token_files_test

@@ -2,12 +2,11 @@
 #include <functional>
 
 #include "examples/text/sample.h"
-#include "parallel/train/options/options.h"
 #include "tests/examples/minigpt/minigpt_run.h"
 #include "tests/support/expect_error.h"
+#include "triax/parallel/train/options/options.h"
 
-namespace triax::minigpt {
-namespace {
+namespace triax::minigpt::validate_test {
 
 using test::error_of;
 
@@ -137,5 +136,4 @@ TEST(Validate, SampleNeedsACheckpoint) {
             "samples=2 with interactive\n  Each line has one answer. Leave --samples out.");
 }
 
-}  // namespace
-}  // namespace triax::minigpt
+}  // namespace triax::minigpt::validate_test

@@ -15,7 +15,7 @@
 #include <mutex>
 #include <string>
 
-#include "parallel/comm/movement.h"
+#include "triax/parallel/comm/movement.h"
 
 namespace triax::gpu_on_cpu::nccl {
 

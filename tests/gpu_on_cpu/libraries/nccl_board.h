@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "parallel/comm/call.h"
 #include "tests/gpu_on_cpu/device.h"
+#include "triax/parallel/comm/call.h"
 
 namespace triax::gpu_on_cpu::nccl {
 

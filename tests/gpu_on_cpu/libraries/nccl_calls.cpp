@@ -1,5 +1,5 @@
-#include "core/dtype.h"
 #include "tests/gpu_on_cpu/libraries/nccl_request.h"
+#include "triax/core/dtype.h"
 
 // NCCL's collectives and messages, in triax's words, and its own words.
 

@@ -1,7 +1,7 @@
 #pragma once
 #include <nccl.h>
 
-#include "parallel/comm/call.h"
+#include "triax/parallel/comm/call.h"
 
 namespace triax::gpu_on_cpu::nccl {
 

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/functors/gelu.h"
+#include "triax/core/functors/gelu.h"
 
 namespace triax::gpu_on_cpu {
 namespace {

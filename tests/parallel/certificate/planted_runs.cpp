@@ -3,8 +3,8 @@
 // the tensor and the rank of the difference.
 #include <fmt/core.h>
 
-#include "core/check.h"
 #include "tests/support/tiny_task.h"
+#include "triax/core/check.h"
 
 namespace triax::test {
 namespace {

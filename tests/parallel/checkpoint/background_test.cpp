@@ -1,4 +1,4 @@
-#include "parallel/checkpoint/background.h"
+#include "triax/parallel/checkpoint/background.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -15,16 +15,15 @@
 #include <string_view>
 #include <thread>
 
-#include "core/check.h"
-#include "core/memory.h"
-#include "parallel/checkpoint/directory.h"
-#include "parallel/comm/threads/thread_comm.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/thread_ranks.h"
+#include "triax/core/check.h"
+#include "triax/core/memory.h"
+#include "triax/parallel/checkpoint/directory.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::background_test {
 
 using namespace test;
 
@@ -280,5 +279,4 @@ TEST(KilledWriter, LeavesTheNewestWhole) {
   EXPECT_GT(leftovers, 0) << "no kill fell into a save";
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::background_test

@@ -1,4 +1,4 @@
-#include "parallel/checkpoint/checkpoint.h"
+#include "triax/parallel/checkpoint/checkpoint.h"
 
 #include <gtest/gtest.h>
 
@@ -6,14 +6,13 @@
 #include <filesystem>
 #include <numeric>
 
-#include "core/check.h"
 #include "tests/parallel/checkpoint/sharding.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/thread_ranks.h"
+#include "triax/core/check.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::checkpoint_test {
 
 using namespace test;
 
@@ -235,5 +234,4 @@ TEST(CheckpointDamage, NoCheckpointIsNotFound) {
                Exit::not_found);
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::checkpoint_test

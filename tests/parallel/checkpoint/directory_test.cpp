@@ -1,4 +1,4 @@
-#include "parallel/checkpoint/directory.h"
+#include "triax/parallel/checkpoint/directory.h"
 
 #include <gtest/gtest.h>
 
@@ -9,16 +9,15 @@
 #include <filesystem>
 #include <thread>
 
-#include "core/check.h"
-#include "parallel/checkpoint/background.h"
 #include "tests/parallel/checkpoint/sharding.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/faulty_files.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/thread_ranks.h"
+#include "triax/core/check.h"
+#include "triax/parallel/checkpoint/background.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::directory_test {
 
 using namespace test;
 
@@ -381,5 +380,4 @@ TEST(CheckpointDirectory, AFailureWhilePruningOrReadingIsNotDamage) {
   }
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::directory_test

@@ -1,4 +1,4 @@
-#include "parallel/checkpoint/manifest.h"
+#include "triax/parallel/checkpoint/manifest.h"
 
 #include <gtest/gtest.h>
 
@@ -8,12 +8,11 @@
 #include <ctime>
 #include <random>
 
-#include "core/check.h"
-#include "parallel/checkpoint/part.h"
 #include "tests/support/expect_error.h"
+#include "triax/core/check.h"
+#include "triax/parallel/checkpoint/part.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::manifest_test {
 
 const Manifest example = {
     .step = 12,
@@ -252,5 +251,4 @@ TEST(Part, ImpossiblePartsAreNamed) {
   EXPECT_EQ(problem({.full = full, .flat_begin = 24, .flat_end = 24}), "");
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::manifest_test

@@ -5,14 +5,13 @@
 #include <filesystem>
 #include <map>
 
-#include "core/profile.h"
-#include "parallel/comm/clocks.h"
-#include "parallel/comm/process.h"
-#include "parallel/comm/threads/thread_comm.h"
 #include "tests/support/temporary_directory.h"
+#include "triax/core/profile.h"
+#include "triax/parallel/comm/clocks.h"
+#include "triax/parallel/comm/process.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::cpu_quota_test {
 
 constexpr double none = std::numeric_limits<double>::infinity();
 
@@ -96,5 +95,4 @@ TEST(Clocks, OfThisHostNeedNoMeasurement) {
   EXPECT_FALSE(host_clock().host.empty());
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::cpu_quota_test

@@ -1,12 +1,11 @@
-#include "parallel/comm/gpu/gpu_ranks.h"
+#include "triax/parallel/comm/gpu/gpu_ranks.h"
 
 #include <gtest/gtest.h>
 
-#include "core/check.h"
-#include "parallel/comm/threads/thread_comm.h"
+#include "triax/core/check.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::gpu_ranks_test {
 
 /// Two on each of two hosts, each with a GPU of its own and all that NCCL needs.
 std::vector<GpuRank> four() {
@@ -86,5 +85,4 @@ TEST(GpuRanks, AllKnowTheSame) {
   });
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::gpu_ranks_test

@@ -1,4 +1,4 @@
-#include "parallel/comm/processes/shared_memory.h"
+#include "triax/parallel/comm/processes/shared_memory.h"
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
@@ -11,8 +11,7 @@
 #include <stdexcept>
 #include <string>
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::shared_memory_test {
 
 constexpr size_t bytes = size_t{8} << 20;
 
@@ -154,5 +153,4 @@ TEST(Segment, HasNoNameInAnyFileSystem) {
   EXPECT_EQ(seen, 1);
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::shared_memory_test

@@ -1,4 +1,4 @@
-#include "parallel/comm/launch/stop_signal.h"
+#include "triax/parallel/comm/launch/stop_signal.h"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -12,12 +12,11 @@
 #include <string>
 #include <thread>
 
-#include "parallel/comm/threads/thread_comm.h"
-#include "parallel/comm/wait.h"
 #include "tests/support/expect_error.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
+#include "triax/parallel/comm/wait.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::stop_signal_test {
 
 struct End {
   int status;
@@ -208,5 +207,4 @@ TEST(Suspended, ADeadlineDoesNotCountTheTime) {
   EXPECT_EQ(resumed(job), 0);
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::stop_signal_test

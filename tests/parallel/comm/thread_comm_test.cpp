@@ -1,23 +1,26 @@
-#include "parallel/comm/threads/thread_comm.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdlib>
+#include <string>
 #include <thread>
 
-#include "autograd/backward.h"
-#include "autograd/ops.h"
-#include "core/check.h"
-#include "core/shared/team.h"
-#include "parallel/comm/meta_comm.h"
 #include "tests/parallel/collective_cases.h"
 #include "tests/parallel/promise_cases.h"
 #include "tests/support/expect_error.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/ops.h"
+#include "triax/core/check.h"
+#include "triax/core/shared/team.h"
+#include "triax/parallel/comm/meta_comm.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::thread_comm_test {
 
 using namespace test;
+using namespace cases;
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point t) {
   return std::chrono::duration<double>(Clock::now() - t).count();
@@ -278,6 +281,22 @@ TEST(ThreadComm, MoreThreadsThanCanStartAreRefused) {
   set_threads(before);
 }
 
+TEST(ThreadComm, AWordForANumberOfThreadsIsRefused) {
+  const char* before = std::getenv("OMP_NUM_THREADS");
+  std::string old = before ? before : "";
+  for (const char* wrong : {"0", "-1", "abc", "1e3", "2 3", "99999999999999999999"}) {
+    ::setenv("OMP_NUM_THREADS", wrong, 1);
+    expect_config_error([] { run_ranks(2, [](Communicator&) {}); },
+                        {fmt::format("OMP_NUM_THREADS: '{}'; expected a number", wrong)});
+  }
+  for (const char* right : {"", "2", "2,1"}) {
+    ::setenv("OMP_NUM_THREADS", right, 1);
+    EXPECT_EQ(threads_asked_for(), *right ? 2 : 0);
+    EXPECT_NO_THROW(run_ranks(2, [](Communicator&) {}));
+  }
+  before ? ::setenv("OMP_NUM_THREADS", old.c_str(), 1) : ::unsetenv("OMP_NUM_THREADS");
+}
+
 TEST(ThreadComm, EveryRankCountsItsOwnMemory) {
   run_ranks(2, [](Communicator& c) {
     Tensor x = zeros({c.rank() ? 1000 : 10}, f32, cpu);
@@ -286,5 +305,4 @@ TEST(ThreadComm, EveryRankCountsItsOwnMemory) {
   });
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::thread_comm_test

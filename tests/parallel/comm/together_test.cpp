@@ -1,16 +1,15 @@
-#include "parallel/comm/together.h"
+#include "triax/parallel/comm/together.h"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 #include <iterator>
 
-#include "core/error.h"
-#include "parallel/comm/threads/thread_comm.h"
 #include "tests/support/expect_error.h"
+#include "triax/core/error.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::together_test {
 
 TEST(Together, CarriesTextsOfAnyLength) {
   run_ranks(3, [](Communicator& ranks) {
@@ -93,5 +92,4 @@ TEST(Together, AFileThatCannotBeReadIsNoMistakeOfTriax) {
       {"here: ", "Is a directory"}, Exit::io);
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::together_test

@@ -1,14 +1,13 @@
 // A communicator of a program's own, around that of all ranks.
-#include "parallel/comm/wrapper_comm.h"
+#include "triax/parallel/comm/wrapper_comm.h"
 
 #include <gtest/gtest.h>
 
-#include "parallel/comm/launch/world.h"
-#include "parallel/mesh.h"
 #include "tests/support/expect_error.h"
+#include "triax/parallel/comm/launch/world.h"
+#include "triax/parallel/mesh.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::wrapper_comm_test {
 
 /// Counts what it hands on.
 class Counting final : public WrapperComm {
@@ -67,5 +66,4 @@ TEST(WrapperComm, StandsOnWhatItWasGiven) {
   EXPECT_EQ(WrapperComm::innermost(std::move(twice)).get(), inner);
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::wrapper_comm_test

@@ -1,20 +1,19 @@
 // Attention over samples whose rows are on several ranks, in all forms: it gives what one rank with
 // all rows computes, forward and backward.
-#include "parallel/context/context_parallel.h"
+#include "triax/parallel/context/context_parallel.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "autograd/backward.h"
-#include "parallel/comm/meta_comm.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
 #include "tests/support/thread_ranks.h"
+#include "triax/autograd/backward.h"
+#include "triax/parallel/comm/meta_comm.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::context_parallel_test {
 
 using namespace test;
 
@@ -190,5 +189,4 @@ TEST(ContextParallelTest, RefusesWhatItCannotShareOut) {
   });
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::context_parallel_test

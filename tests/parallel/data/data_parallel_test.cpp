@@ -1,23 +1,22 @@
 // One model on any number of ranks: equal gradients, norms and weights. correctness 1-3, 11.
-#include "parallel/data/data_parallel.h"
+#include "triax/parallel/data/data_parallel.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <mutex>
 
-#include "autograd/backward.h"
-#include "nn/layer.h"
-#include "nn/linear.h"
-#include "nn/norm.h"
-#include "optim/adamw.h"
-#include "optim/schedule.h"
-#include "parallel/comm/threads/thread_comm.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
+#include "triax/autograd/backward.h"
+#include "triax/nn/layer.h"
+#include "triax/nn/linear.h"
+#include "triax/nn/norm.h"
+#include "triax/optim/adamw.h"
+#include "triax/optim/schedule.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::data_parallel_test {
 
 using namespace test;
 
@@ -293,5 +292,4 @@ TEST(ZeroStage, OfNoKnownNumberIsRefused) {
                         {fmt::format("ZeRO stage {}; expected 0, 1, 2 or 3", stage)});
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::data_parallel_test

@@ -1,16 +1,15 @@
 // The terms of gradients whose bits do not depend on the mesh. correctness 58.
-#include "parallel/data/buckets/exact_gradients.h"
+#include "triax/parallel/data/buckets/exact_gradients.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include "autograd/backward.h"
-#include "autograd/ops.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/ops.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::exact_gradients_test {
 
 using namespace test;
 
@@ -84,5 +83,4 @@ TEST(ExactGradients, AWeightIsUsedAtMostEightTimesInAPass) {
                       {"parameter w is used 9 times in a pass; expected at most 8"});
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::exact_gradients_test

@@ -7,19 +7,18 @@
 #include <map>
 #include <mutex>
 
-#include "autograd/backward.h"
-#include "autograd/ops.h"
-#include "optim/adamw.h"
-#include "parallel/comm/threads/thread_comm.h"
-#include "parallel/data/data_parallel.h"
-#include "parallel/parity/parity.h"
-#include "parallel/plan/rehearsal.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tiny_task.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/ops.h"
+#include "triax/optim/adamw.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
+#include "triax/parallel/data/data_parallel.h"
+#include "triax/parallel/parity/parity.h"
+#include "triax/parallel/plan/rehearsal.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::odd_parameters_test {
 
 using test::values;
 
@@ -246,5 +245,4 @@ TEST(ReduceDtype, ThePlannerCountsWhatIsSent) {
   }
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::odd_parameters_test

@@ -6,14 +6,13 @@
 #include <algorithm>
 #include <array>
 
-#include "autograd/backward.h"
-#include "parallel/data/data_parallel.h"
 #include "tests/support/link_comm.h"
 #include "tests/support/slow_layer.h"
 #include "tests/support/tensors.h"
+#include "triax/autograd/backward.h"
+#include "triax/parallel/data/data_parallel.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::overlap_test {
 
 using namespace test;
 
@@ -296,5 +295,4 @@ TEST(OverlapTest, WeightsAreGatheredBesideTheLayerAtWork) {
   EXPECT_LE(next.step, most.step);
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::overlap_test

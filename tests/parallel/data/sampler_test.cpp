@@ -1,14 +1,13 @@
-#include "parallel/data/sampler.h"
+#include "triax/parallel/data/sampler.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <vector>
 
-#include "core/error.h"
+#include "triax/core/error.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::sampler_test {
 
 std::vector<int64_t> epoch(const Sampler& s, int64_t number) {
   std::vector<int64_t> order;
@@ -85,5 +84,4 @@ TEST(Sampler, RefusesNothingToSample) {
   EXPECT_THROW((void)Sampler(3, 1).at(-1), Error);
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::sampler_test

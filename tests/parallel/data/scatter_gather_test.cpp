@@ -2,8 +2,9 @@
 #include "tests/parallel/scatter_gather_cases.h"
 #include "tests/support/expect_error.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::scatter_gather_test {
+
+using namespace cases;
 
 TEST(ScatterGather, IsTheModelOnOneDevice) {
   for (size_t devices : {1, 3, 5, 7}) {  // 7: two of them have nothing to do
@@ -52,5 +53,4 @@ TEST(ScatterGather, RefusesWhatItCannotSplit) {
   test::expect_error([&] { run({meta_device}, input); }, {"up.weight", "the first device"});
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::scatter_gather_test

@@ -1,21 +1,20 @@
 // What routers choose, drop, count and add to the loss, against the definitions.
-#include "parallel/experts/router.h"
+#include "triax/parallel/experts/router.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "autograd/backward.h"
-#include "autograd/ops.h"
-#include "parallel/comm/launch/world.h"
-#include "parallel/comm/meta_comm.h"
-#include "parallel/experts/exchange.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
 #include "tests/support/thread_ranks.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/ops.h"
+#include "triax/parallel/comm/launch/world.h"
+#include "triax/parallel/comm/meta_comm.h"
+#include "triax/parallel/experts/exchange.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::router_test {
 
 using namespace test;
 
@@ -195,5 +194,4 @@ TEST(ExchangeTest, RowsReachTheirExpertsAndComeBack) {
     });
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::router_test

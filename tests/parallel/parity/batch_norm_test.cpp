@@ -3,13 +3,12 @@
 // recomputation; running statistics in checkpoints, and after a skipped step.
 #include <gtest/gtest.h>
 
-#include "parallel/parity/parity.h"
 #include "tests/support/conv_net.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/training.h"
+#include "triax/parallel/parity/parity.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::batch_norm_test {
 
 using namespace test;
 
@@ -137,5 +136,4 @@ TEST(BatchNormParity, OneModuleWithBuffersInTwoLayersIsRefused) {
                       "expected one layer for a module with buffers"));
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::batch_norm_test

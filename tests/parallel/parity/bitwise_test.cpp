@@ -5,15 +5,14 @@
 #include <array>
 #include <map>
 
-#include "autograd/ops.h"
-#include "nn/batch_norm.h"
-#include "optim/sgd.h"
-#include "parallel/tensor/dropout.h"
 #include "tests/parallel/parity/row_nets.h"
 #include "tests/support/expect_error.h"
+#include "triax/autograd/ops.h"
+#include "triax/nn/batch_norm.h"
+#include "triax/optim/sgd.h"
+#include "triax/parallel/tensor/dropout.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::bitwise_test {
 
 using namespace test;
 
@@ -384,5 +383,4 @@ TEST(Bitwise, SamplesApartHaveNoFirstRow) {
   EXPECT_NO_THROW(run());
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::bitwise_test

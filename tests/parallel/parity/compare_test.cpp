@@ -3,10 +3,9 @@
 
 #include <cmath>
 
-#include "parallel/parity/parity.h"
+#include "triax/parallel/parity/parity.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::compare_test {
 
 Assembled whole(float value) { return {.values = {value}, .known = {true}, .conflict = {}}; }
 
@@ -132,5 +131,4 @@ TEST(Compare, ARunThatDriftsIsComparedInSumsAndWeights) {
   EXPECT_EQ(differ({step(0, 0, 0), torn}), "gradient on replicas");
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::compare_test

@@ -2,16 +2,15 @@
 // every other axis, and what would train otherwise is refused.
 #include <gtest/gtest.h>
 
-#include "nn/batch_norm.h"
-#include "nn/key_value_cache.h"
-#include "parallel/mesh.h"
-#include "parallel/parity/parity.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
 #include "tests/support/training.h"
+#include "triax/nn/batch_norm.h"
+#include "triax/nn/key_value_cache.h"
+#include "triax/parallel/mesh.h"
+#include "triax/parallel/parity/parity.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::context_test {
 
 using namespace test;
 
@@ -151,5 +150,4 @@ TEST(ContextParity, RefusesBuffers) {
       "  They would be of some rows of each sample. Take --cp 1.");
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::context_test

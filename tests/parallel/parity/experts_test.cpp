@@ -2,17 +2,16 @@
 // other axis, also bit for bit.
 #include <gtest/gtest.h>
 
-#include "nn/key_value_cache.h"
-#include "parallel/context/context_parallel.h"
-#include "parallel/experts/mixture.h"
-#include "parallel/mesh.h"
-#include "parallel/parity/parity.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
 #include "tests/support/training.h"
+#include "triax/nn/key_value_cache.h"
+#include "triax/parallel/context/context_parallel.h"
+#include "triax/parallel/experts/mixture.h"
+#include "triax/parallel/mesh.h"
+#include "triax/parallel/parity/parity.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::experts_test {
 
 using namespace test;
 
@@ -208,5 +207,4 @@ TEST(ExpertParity, RefusesExpertsThatRanksDoNotDivide) {
             "  Valid ep for them: 1, 2, 4, 8.");
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::experts_test

@@ -2,14 +2,13 @@
 // at it. Every mesh and mode cuts both alike.
 #include <gtest/gtest.h>
 
-#include "parallel/data/scatter_gather.h"
-#include "parallel/parity/parity.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
 #include "tests/support/training.h"
+#include "triax/parallel/data/scatter_gather.h"
+#include "triax/parallel/parity/parity.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::extra_test {
 
 using namespace test;
 
@@ -141,5 +140,4 @@ TEST(ExtraInputs, CountTheSamples) {
       {"extra [8, 5] i32 on cpu, [7] f32 on cpu; expected dim 0 of each to count"});
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::extra_test

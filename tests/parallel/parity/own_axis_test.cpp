@@ -1,13 +1,12 @@
 // Axes that a program adds: a model trains as on one rank along them, with every other axis.
 #include <gtest/gtest.h>
 
-#include "parallel/parity/parity.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
 #include "tests/support/training.h"
+#include "triax/parallel/parity/parity.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::own_axis_test {
 
 using namespace test;
 
@@ -66,5 +65,4 @@ TEST(OwnAxis, RefusesWhatCouldNotBeTrained) {
             "axis x: it replicates slices; expected samples");
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::own_axis_test

@@ -1,18 +1,17 @@
 // Parity of models that the library has never seen: an MLP whose stages differ, with every ZeRO
 // stage, schedule and precision, and with callbacks, an optimizer and a schedule of the program's
 // own.
-#include "parallel/parity/parity.h"
+#include "triax/parallel/parity/parity.h"
 
 #include <gtest/gtest.h>
 
-#include "optim/lion.h"
-#include "optim/sgd.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
 #include "tests/support/training.h"
+#include "triax/optim/lion.h"
+#include "triax/optim/sgd.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::parity_test {
 
 using namespace test;
 
@@ -306,5 +305,4 @@ TEST(AnyModelParity, WorkersLoadTheSameBatches) {
   EXPECT_EQ(difference(task_of(), o), "");
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::parity_test

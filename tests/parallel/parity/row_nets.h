@@ -1,13 +1,13 @@
 #pragma once
 #include <algorithm>
 
-#include "autograd/backward.h"
-#include "autograd/ops.h"
-#include "nn/embedding.h"
-#include "nn/linear.h"
-#include "parallel/parity/parity.h"
 #include "tests/support/tiny_task.h"
 #include "tests/support/training.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/ops.h"
+#include "triax/nn/embedding.h"
+#include "triax/nn/linear.h"
+#include "triax/parallel/parity/parity.h"
 
 /// @file Models whose samples are many rows, to be trained with equal bits.
 namespace triax::parallel {

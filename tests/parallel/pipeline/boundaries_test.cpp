@@ -6,18 +6,17 @@
 #include <map>
 #include <mutex>
 
-#include "autograd/record.h"
-#include "nn/embedding.h"
-#include "nn/linear.h"
-#include "nn/sequence.h"
-#include "parallel/comm/threads/thread_comm.h"
-#include "parallel/pipeline/pipeline.h"
 #include "tests/parallel/pipeline/schedules.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
+#include "triax/autograd/record.h"
+#include "triax/nn/embedding.h"
+#include "triax/nn/linear.h"
+#include "triax/nn/sequence.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
+#include "triax/parallel/pipeline/pipeline.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::boundaries_test {
 
 using namespace test;
 
@@ -242,5 +241,4 @@ TEST(PipelineTest, TheLastLayerIsToldWhatBackwardStartsFrom) {
   });
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::boundaries_test

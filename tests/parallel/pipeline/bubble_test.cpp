@@ -7,16 +7,15 @@
 #include <map>
 #include <mutex>
 
-#include "parallel/pipeline/pipeline.h"
-#include "parallel/pipeline/simulate.h"
-#include "parallel/pipeline/synthesis/synthesis.h"
 #include "tests/support/link_comm.h"
 #include "tests/support/overlay.h"
 #include "tests/support/slow_layer.h"
 #include "tests/support/timed_pipeline.h"
+#include "triax/parallel/pipeline/pipeline.h"
+#include "triax/parallel/pipeline/simulate.h"
+#include "triax/parallel/pipeline/synthesis/synthesis.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::bubble_test {
 
 constexpr double unit = 0.03;  // seconds that a stage takes for one forward
 
@@ -146,5 +145,4 @@ TEST(Overlay, OfStagesThatSleepIsWithinFivePercent) {
   }
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::bubble_test

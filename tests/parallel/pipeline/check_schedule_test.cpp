@@ -1,14 +1,13 @@
-#include "parallel/pipeline/check_schedule.h"
+#include "triax/parallel/pipeline/check_schedule.h"
 
 #include <gtest/gtest.h>
 
-#include "core/check.h"
-#include "core/error.h"
 #include "tests/parallel/pipeline/schedules.h"
 #include "tests/support/expect_error.h"
+#include "triax/core/check.h"
+#include "triax/core/error.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::check_schedule_test {
 
 constexpr PipelineShape shape{.stages = 2, .chunks = 1, .micros = 3};
 
@@ -172,5 +171,4 @@ TEST(CheckSchedule, StatesLiveActivations) {
   EXPECT_EQ(peak(interleaved, {.stages = 4, .chunks = 2, .micros = 8}), (Peak{11, 9, 7, 5}));
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::check_schedule_test

@@ -4,18 +4,17 @@
 #include <map>
 #include <mutex>
 
-#include "nn/linear.h"
-#include "parallel/comm/threads/thread_comm.h"
-#include "parallel/pipeline/check_schedule.h"
-#include "parallel/pipeline/pipeline.h"
-#include "parallel/pipeline/synthesis/schedule_file.h"
-#include "parallel/pipeline/synthesis/synthesis.h"
 #include "tests/parallel/pipeline/schedules.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
+#include "triax/nn/linear.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
+#include "triax/parallel/pipeline/check_schedule.h"
+#include "triax/parallel/pipeline/pipeline.h"
+#include "triax/parallel/pipeline/synthesis/schedule_file.h"
+#include "triax/parallel/pipeline/synthesis/synthesis.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::offload_test {
 
 using namespace test;
 
@@ -248,5 +247,4 @@ TEST(Offload, FreesTheMemoryOfItsActivations) {
   EXPECT_EQ(without.activations[0] - with.activations[0], 4 * each);
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::offload_test

@@ -1,4 +1,4 @@
-#include "parallel/pipeline/partition.h"
+#include "triax/parallel/pipeline/partition.h"
 
 #include <gtest/gtest.h>
 
@@ -8,8 +8,7 @@
 
 #include "tests/support/expect_error.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::partition_test {
 
 using Counts = std::vector<int64_t>;
 using namespace test;
@@ -185,5 +184,4 @@ TEST(Placement, RefusedWithOneThatWouldDo) {
           "12 blocks, such as --placement 1,1,1,1,2,2,2,2");
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::partition_test

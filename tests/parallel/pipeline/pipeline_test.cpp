@@ -1,22 +1,21 @@
 // The executor on layers of its own, without any GPT: whatever the schedule, the gradients are
 // those of the plain model. correctness 1, 2, 26, 28, 29.
-#include "parallel/pipeline/pipeline.h"
+#include "triax/parallel/pipeline/pipeline.h"
 
 #include <fmt/core.h>
 
 #include <mutex>
 #include <numeric>
 
-#include "nn/embedding.h"
-#include "nn/linear.h"
-#include "parallel/comm/threads/thread_comm.h"
-#include "parallel/pipeline/check_schedule.h"
 #include "tests/parallel/pipeline/schedules.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
+#include "triax/nn/embedding.h"
+#include "triax/nn/linear.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
+#include "triax/parallel/pipeline/check_schedule.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::pipeline_test {
 
 using namespace test;
 
@@ -393,5 +392,4 @@ TEST(PipelineTest, StartsAfreshAfterAnError) {
   expect_equal(got, plain(3));
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::pipeline_test

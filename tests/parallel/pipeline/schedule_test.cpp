@@ -1,14 +1,13 @@
-#include "parallel/pipeline/schedule.h"
+#include "triax/parallel/pipeline/schedule.h"
 
 #include <gtest/gtest.h>
 
-#include "parallel/pipeline/check_schedule.h"
-#include "parallel/pipeline/synthesis/schedule_file.h"
 #include "tests/parallel/pipeline/schedules.h"
 #include "tests/support/expect_error.h"
+#include "triax/parallel/pipeline/check_schedule.h"
+#include "triax/parallel/pipeline/synthesis/schedule_file.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::schedule_test {
 
 using namespace test;
 
@@ -332,5 +331,4 @@ TEST(ScheduleFile, IsNotThere) {
   EXPECT_FALSE(is_schedule_file("zb-h1"));
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::schedule_test

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "parallel/pipeline/schedule.h"
+#include "triax/parallel/pipeline/schedule.h"
 
 namespace triax::test {
 

@@ -1,4 +1,4 @@
-#include "parallel/pipeline/simulate.h"
+#include "triax/parallel/pipeline/simulate.h"
 
 #include <gtest/gtest.h>
 
@@ -7,13 +7,12 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "parallel/pipeline/check_schedule.h"
-#include "parallel/pipeline/timeline.h"
 #include "tests/parallel/pipeline/schedules.h"
 #include "tests/support/expect_error.h"
+#include "triax/parallel/pipeline/check_schedule.h"
+#include "triax/parallel/pipeline/timeline.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::simulate_test {
 
 using nlohmann::json;
 
@@ -249,5 +248,4 @@ TEST(Timeline, RefusesAWrongSchedule) {
   test::expect_config_error([&] { make_timeline("wrong", wrong, {}); }, {"expected"});
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::simulate_test

@@ -1,4 +1,4 @@
-#include "parallel/pipeline/synthesis/synthesis.h"
+#include "triax/parallel/pipeline/synthesis/synthesis.h"
 
 #include <gtest/gtest.h>
 
@@ -7,8 +7,7 @@
 #include "tests/parallel/pipeline/schedules.h"
 #include "tests/support/expect_error.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::synthesis_test {
 
 /// Table 6 of "Zero Bubble Pipeline Parallelism" (Qi et al. 2023): ms, of a whole stage.
 struct Row {
@@ -371,5 +370,4 @@ TEST(Synthesis, RefusesWhatNoScheduleCanHave) {
                             {"times of 3 stages and chunks; expected 2"});
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::synthesis_test

@@ -5,10 +5,9 @@
 #include <algorithm>
 #include <limits>
 
-#include "parallel/pipeline/simulate.h"
+#include "triax/parallel/pipeline/simulate.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::zero_bubble_test {
 
 struct Row {
   int stages, micros, chunks;                     // chunks of 1F1B-I: (layers + 2) / stages
@@ -78,5 +77,4 @@ TEST(ZeroBubble, TwiceTheForwardsAheadShortenAStepToo) {
   }
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::zero_bubble_test

@@ -1,5 +1,5 @@
 // Hardware files, and what a machine measured of itself.
-#include "parallel/plan/hardware.h"
+#include "triax/parallel/plan/hardware.h"
 
 #include <gtest/gtest.h>
 
@@ -9,14 +9,13 @@
 #include <set>
 #include <thread>
 
-#include "core/check.h"
-#include "parallel/plan/bench.h"
-#include "parallel/plan/calibrate.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
+#include "triax/core/check.h"
+#include "triax/parallel/plan/bench.h"
+#include "triax/parallel/plan/calibrate.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::hardware_test {
 
 TEST(Hardware, NamesAndFilesAreTheSame) {
   EXPECT_EQ(hardware_names(),
@@ -153,5 +152,4 @@ TEST(Calibrate, MeasuresRatesOfTheseRanks) {
   });
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::hardware_test

@@ -1,17 +1,16 @@
 // A step on imagined ranks, of models and schedules that the library has never seen.
-#include "parallel/plan/rehearsal.h"
+#include "triax/parallel/plan/rehearsal.h"
 
 #include <gtest/gtest.h>
 
-#include "parallel/pipeline/simulate.h"
-#include "parallel/plan/kept.h"
-#include "parallel/plan/plan.h"
-#include "parallel/plan/step_time.h"
 #include "tests/support/conv_net.h"
 #include "tests/support/tiny_task.h"
+#include "triax/parallel/pipeline/simulate.h"
+#include "triax/parallel/plan/kept.h"
+#include "triax/parallel/plan/plan.h"
+#include "triax/parallel/plan/step_time.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::rehearsal_test {
 
 std::vector<Demand> foreseen(const StepOptions& o) {
   Task task = test::task_of();
@@ -315,5 +314,4 @@ TEST(StepTimes, WhatIsFrozenIsNeitherUpdatedNorReduced) {
   EXPECT_NEAR(times(o).data, 1, 0.5);
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::rehearsal_test

@@ -4,13 +4,12 @@
 #include <filesystem>
 #include <fstream>
 
-#include "parallel/program/program.h"
 #include "tests/support/call_program.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
+#include "triax/parallel/program/program.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::checkpoint_verbs_test {
 
 using namespace test;
 
@@ -146,5 +145,4 @@ TEST(SettingsFile, KnowsTheWorkOfAModel) {
   }
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::checkpoint_verbs_test

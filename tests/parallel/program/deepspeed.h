@@ -1,12 +1,12 @@
 #pragma once
 #include <gtest/gtest.h>
 
-#include "core/check.h"
-#include "parallel/program/deepspeed/deepspeed.h"
-#include "parallel/train/options/options.h"
 #include "tests/support/call_program.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
+#include "triax/core/check.h"
+#include "triax/parallel/program/deepspeed/deepspeed.h"
+#include "triax/parallel/train/options/options.h"
 
 namespace triax::test {
 

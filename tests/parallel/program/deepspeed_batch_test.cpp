@@ -1,12 +1,11 @@
 // DeepSpeed's JSON: its batch, who wins over whom, and files that are none.
 #include <gtest/gtest.h>
 
-#include "core/error.h"
-#include "parallel/program/deepspeed/reader.h"
 #include "tests/parallel/program/deepspeed.h"
+#include "triax/core/error.h"
+#include "triax/parallel/program/deepspeed/reader.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::deepspeed_batch_test {
 
 using namespace test;
 using DeepSpeedBatch = DeepSpeedFixture;
@@ -227,5 +226,4 @@ TEST_F(DeepSpeedBatch, FilesThatAreNone) {
       {"no.json"}, Exit::not_found);
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::deepspeed_batch_test

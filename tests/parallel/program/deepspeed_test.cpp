@@ -2,8 +2,7 @@
 // is refused.
 #include "tests/parallel/program/deepspeed.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::deepspeed_test {
 
 using namespace test;
 using DeepSpeed = DeepSpeedFixture;
@@ -270,5 +269,4 @@ TEST_F(DeepSpeed, Offload) {
           ": zero_optimization.stage: `4`; expected one of: 0, 1, 2, 3");
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::deepspeed_test

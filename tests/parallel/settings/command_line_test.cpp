@@ -1,15 +1,14 @@
-#include "parallel/settings/command_line.h"
+#include "triax/parallel/settings/command_line.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "parallel/settings/terminal.h"
 #include "tests/parallel/settings/options.h"
 #include "tests/support/expect_error.h"
+#include "triax/parallel/settings/terminal.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::command_line_test {
 
 using namespace test;
 using Words = std::vector<std::string>;
@@ -262,5 +261,4 @@ TEST(Terminal, ColumnsComeFromTheEnvironmentFirst) {
   EXPECT_EQ(terminal_columns(-1, 7), 7);
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::command_line_test

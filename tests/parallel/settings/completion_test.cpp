@@ -1,10 +1,9 @@
 #include <gtest/gtest.h>
 
-#include "parallel/settings/command_line.h"
 #include "tests/parallel/settings/options.h"
+#include "triax/parallel/settings/command_line.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::completion_test {
 
 using Words = std::vector<std::string>;
 
@@ -97,5 +96,4 @@ TEST(ManPage, HasEveryFlagAndEscapesText) {
   EXPECT_NE(man_page("program", line.verbs[0]).find("\n\\&.so is"), page.npos);
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::completion_test

@@ -2,13 +2,12 @@
 
 #include <cmath>
 
-#include "core/io/files.h"
 #include "tests/parallel/settings/options.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
+#include "triax/core/io/files.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::config_file_test {
 
 using namespace test;
 
@@ -220,5 +219,4 @@ TEST_F(ConfigFile, RefusesWhatIsNoFile) {
   expect_data_error([&] { read({"--config", large}); }, {large, "1048577"});
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::config_file_test

@@ -1,5 +1,5 @@
 #pragma once
-#include "parallel/settings/command_line.h"
+#include "triax/parallel/settings/command_line.h"
 
 namespace triax::test {
 

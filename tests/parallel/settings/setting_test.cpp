@@ -1,4 +1,4 @@
-#include "parallel/settings/setting.h"
+#include "triax/parallel/settings/setting.h"
 
 #include <gtest/gtest.h>
 
@@ -7,13 +7,12 @@
 #include <string>
 #include <vector>
 
-#include "core/check.h"
-#include "parallel/train/options/options.h"
 #include "tests/parallel/settings/options.h"
 #include "tests/support/expect_error.h"
+#include "triax/core/check.h"
+#include "triax/parallel/train/options/options.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::setting_test {
 
 using namespace test;
 
@@ -167,5 +166,4 @@ TEST(Hints, NamesElsewhereBelongToOneSetting) {
   EXPECT_EQ(owner.at("wd"), "weight-decay");
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::setting_test

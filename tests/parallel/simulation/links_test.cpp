@@ -4,16 +4,15 @@
 
 #include <mutex>
 
-#include "autograd/record.h"
-#include "nn/key_value_cache.h"
-#include "parallel/pipeline/schedule.h"
-#include "parallel/simulation/simulation.h"
 #include "tests/support/link_comm.h"
 #include "tests/support/slow_layer.h"
 #include "tests/support/tiny_task.h"
+#include "triax/autograd/record.h"
+#include "triax/nn/key_value_cache.h"
+#include "triax/parallel/pipeline/schedule.h"
+#include "triax/parallel/simulation/simulation.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::links_test {
 
 using namespace test;
 
@@ -179,5 +178,4 @@ TEST(VirtualClock, KeepsTimeWithRowsAndSlices) {
   EXPECT_LE(least(most, [&] { return apart(o); }), most);
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::links_test

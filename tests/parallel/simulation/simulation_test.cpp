@@ -1,17 +1,16 @@
 // Ranks on virtual clocks: what transfers take, that times repeat, and what a simulated step has to
 // do with a planned one.
-#include "parallel/simulation/simulation.h"
+#include "triax/parallel/simulation/simulation.h"
 
 #include <gtest/gtest.h>
 
-#include "parallel/comm/meta_comm.h"
-#include "parallel/comm/threads/thread_comm.h"
-#include "parallel/plan/step_time.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
+#include "triax/parallel/comm/meta_comm.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
+#include "triax/parallel/plan/step_time.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::simulation_test {
 
 using namespace test;
 
@@ -241,5 +240,4 @@ TEST(Simulation, ARankThatDiesIsNamed) {
   EXPECT_TRUE(text.starts_with("rank 3 ends at 0.000 s, before ")) << text;
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::simulation_test

@@ -5,20 +5,19 @@
 #include <map>
 #include <mutex>
 
-#include "autograd/backward.h"
-#include "nn/sequence.h"
-#include "optim/adamw.h"
-#include "parallel/comm/threads/thread_comm.h"
-#include "parallel/data/data_parallel.h"
-#include "parallel/tensor/dropout.h"
-#include "parallel/tensor/embedding.h"
-#include "parallel/tensor/linear.h"
-#include "parallel/tensor/norm.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
+#include "triax/autograd/backward.h"
+#include "triax/nn/sequence.h"
+#include "triax/optim/adamw.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
+#include "triax/parallel/data/data_parallel.h"
+#include "triax/parallel/tensor/dropout.h"
+#include "triax/parallel/tensor/embedding.h"
+#include "triax/parallel/tensor/linear.h"
+#include "triax/parallel/tensor/norm.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::layers_test {
 
 using namespace test;
 
@@ -208,5 +207,4 @@ TEST(TensorLayersTest, ALinearThatEveryRankHoldsTrainsAsOnOneRank) {
     }
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::layers_test

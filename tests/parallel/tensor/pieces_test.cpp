@@ -1,18 +1,17 @@
 // Products cut in pieces, whose transfers run beside other pieces: they give what whole products
 // give, and over a link of known speed they take about the longer of the two.
-#include "parallel/tensor/pieces.h"
+#include "triax/parallel/tensor/pieces.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include "autograd/backward.h"
-#include "parallel/tensor/linear.h"
 #include "tests/support/link_comm.h"
 #include "tests/support/slow_layer.h"
 #include "tests/support/tensors.h"
+#include "triax/autograd/backward.h"
+#include "triax/parallel/tensor/linear.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::pieces_test {
 
 using namespace test;
 
@@ -161,5 +160,4 @@ TEST(PiecesOverlapTest, GradientsAreSummedBesideRules) {
   }
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::pieces_test

@@ -7,16 +7,15 @@
 #include <map>
 #include <mutex>
 
-#include "autograd/backward.h"
-#include "autograd/rows_alike.h"
-#include "parallel/comm/threads/thread_comm.h"
-#include "parallel/tensor/linear.h"
-#include "parallel/tensor/tensor_parallel.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/rows_alike.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
+#include "triax/parallel/tensor/linear.h"
+#include "triax/parallel/tensor/tensor_parallel.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::slices_test {
 
 using namespace test;
 
@@ -243,5 +242,4 @@ TEST(HalfSums, PartsOfOtherLayersAreSentInFp32) {
   });
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::slices_test

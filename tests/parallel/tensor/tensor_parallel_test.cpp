@@ -1,22 +1,21 @@
 // What ranks share of a layer adds up to the plain layer, with its gradients: in f64, on 1 to 4
 // ranks, with and without sequence parallelism. correctness 21-25.
-#include "parallel/tensor/tensor_parallel.h"
+#include "triax/parallel/tensor/tensor_parallel.h"
 
 #include <fmt/core.h>
 
 #include <map>
 
-#include "autograd/backward.h"
-#include "core/backend.h"
-#include "nn/norm.h"
-#include "parallel/comm/threads/thread_comm.h"
-#include "parallel/tensor/embedding.h"
-#include "parallel/tensor/linear.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
+#include "triax/autograd/backward.h"
+#include "triax/core/backend.h"
+#include "triax/nn/norm.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
+#include "triax/parallel/tensor/embedding.h"
+#include "triax/parallel/tensor/linear.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::tensor_parallel_test {
 
 using namespace test;
 
@@ -379,5 +378,4 @@ TEST(TensorParallelTest, RefusesWhatItCannotSplit) {
   });
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::tensor_parallel_test

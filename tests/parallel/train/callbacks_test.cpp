@@ -1,14 +1,13 @@
 // What callbacks may do, and steps that the caller takes before run().
 #include <gtest/gtest.h>
 
-#include "core/io/files.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
 #include "tests/support/training.h"
+#include "triax/core/io/files.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::callbacks_test {
 
 using namespace test;
 
@@ -96,5 +95,4 @@ TEST(Callbacks, StepsBeforeRunAreValidatedAndSaved) {
   EXPECT_TRUE(says(ran.said, "finished after step 3"));
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::callbacks_test

@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "nn/samples.h"
+#include "triax/nn/samples.h"
 
 namespace triax::test {
 

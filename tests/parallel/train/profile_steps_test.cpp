@@ -6,17 +6,16 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "core/io/files.h"
-#include "parallel/comm/launch/stop_signal.h"
-#include "parallel/train/options/option_groups.h"
-#include "parallel/train/watch/event_file.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
 #include "tests/support/training.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/comm/launch/stop_signal.h"
+#include "triax/parallel/train/options/option_groups.h"
+#include "triax/parallel/train/watch/event_file.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::profile_steps_test {
 
 using namespace test;
 using nlohmann::json;
@@ -196,5 +195,4 @@ TEST(EventFile, SortsBehindOthersThoughTheClockWentBack) {
   EXPECT_NE(made_beside({prefix + "x"}), "") << "what is no number is left alone";
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::profile_steps_test

@@ -1,5 +1,5 @@
 // The trainer over a model of a test's own: callbacks, validation, checkpoints, resume.
-#include "parallel/train/trainer.h"
+#include "triax/parallel/train/trainer.h"
 
 #include <gtest/gtest.h>
 
@@ -11,17 +11,16 @@
 #include <mutex>
 #include <set>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "optim/sgd.h"
-#include "parallel/comm/launch/stop_signal.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
 #include "tests/support/training.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/optim/sgd.h"
+#include "triax/parallel/comm/launch/stop_signal.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::trainer_test {
 
 using namespace test;
 
@@ -352,5 +351,4 @@ TEST(Trainer, TheDataAreComparedUnderANameOfTheirOwnAndReadOnce) {
                       {"other training samples", again->identity()});
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::trainer_test

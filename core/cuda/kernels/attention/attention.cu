@@ -1,7 +1,7 @@
 #include <limits>
 
-#include "core/cuda/kernels/attention/attention_heads.h"
-#include "core/cuda/kernels/attention/attention_tile.h"
+#include "triax/core/cuda/kernels/attention/attention_heads.h"
+#include "triax/core/cuda/kernels/attention/attention_tile.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 

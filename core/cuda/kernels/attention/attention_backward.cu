@@ -1,5 +1,5 @@
-#include "core/cuda/kernels/attention/attention_heads.h"
-#include "core/cuda/kernels/attention/attention_tile.h"
+#include "triax/core/cuda/kernels/attention/attention_heads.h"
+#include "triax/core/cuda/kernels/attention/attention_tile.h"
 
 // Weights are made again from the saved logarithms (Dao et al., "FlashAttention", 2022, algorithm
 // 4): with D = rowsum(dY * Y) and F the factors of dropout,

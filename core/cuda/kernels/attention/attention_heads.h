@@ -1,7 +1,7 @@
 #pragma once
-#include "core/cuda/kernels/attention/attention_tile.h"
-#include "core/cuda/kernels/tensors.h"
-#include "core/error.h"
+#include "triax/core/cuda/kernels/attention/attention_tile.h"
+#include "triax/core/cuda/kernels/tensors.h"
+#include "triax/core/error.h"
 
 // The host's side of both directions of triax's own attention.
 

@@ -1,10 +1,10 @@
 #pragma once
-#include "core/cuda/kernels/convert.h"
-#include "core/cuda/kernels/pack.h"
-#include "core/cuda/kernels/reduce_block.h"
-#include "core/numbers/math.h"
-#include "core/random.h"
-#include "core/shared/attention.h"
+#include "triax/core/cuda/kernels/convert.h"
+#include "triax/core/cuda/kernels/pack.h"
+#include "triax/core/cuda/kernels/reduce_block.h"
+#include "triax/core/numbers/math.h"
+#include "triax/core/random.h"
+#include "triax/core/shared/attention.h"
 
 // Shared code of attention's kernels. A block of 16 x 16 threads works on square tiles of scores: a
 // thread makes those of `each` neighbouring rows with every 16th column, and of the products of

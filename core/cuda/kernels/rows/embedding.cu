@@ -1,9 +1,9 @@
 #include <string>
 
-#include "core/cuda/kernels/rows/row.h"
-#include "core/cuda/kernels/tensors.h"
-#include "core/error.h"
-#include "core/shared/indices.h"
+#include "triax/core/cuda/kernels/rows/row.h"
+#include "triax/core/cuda/kernels/tensors.h"
+#include "triax/core/error.h"
+#include "triax/core/shared/indices.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 

@@ -1,6 +1,6 @@
-#include "core/cuda/kernels/rows/reduce.h"
-#include "core/cuda/kernels/rows/row.h"
-#include "core/cuda/kernels/tensors.h"
+#include "triax/core/cuda/kernels/rows/reduce.h"
+#include "triax/core/cuda/kernels/rows/row.h"
+#include "triax/core/cuda/kernels/tensors.h"
 
 namespace triax::cuda::TRIAX_TARGET {
 

@@ -1,6 +1,6 @@
 #pragma once
-#include "core/cuda/kernels/rows/row.h"
-#include "core/shared/reduction.h"
+#include "triax/core/cuda/kernels/rows/row.h"
+#include "triax/core/shared/reduction.h"
 
 // Reductions are cut into pieces that depend on shapes alone; each piece is reduced by one block
 // or, of few or short columns, one thread per column, and the pieces are joined in order. Where the

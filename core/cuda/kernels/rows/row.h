@@ -1,9 +1,9 @@
 #pragma once
 #include <type_traits>
 
-#include "core/cuda/kernels/convert.h"
-#include "core/cuda/kernels/pack.h"
-#include "core/cuda/kernels/reduce_block.h"
+#include "triax/core/cuda/kernels/convert.h"
+#include "triax/core/cuda/kernels/pack.h"
+#include "triax/core/cuda/kernels/reduce_block.h"
 
 // The sharing of rows of [rows, width] among threads.
 

@@ -4,15 +4,14 @@
 
 #include <sstream>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "core/random.h"
 #include "examples/text/tokenizer/utf8.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/core/random.h"
 
-namespace triax::text {
-namespace {
+namespace triax::text::bpe_test {
 
 using namespace test;
 
@@ -329,5 +328,4 @@ TEST(Bpe, RefusesTokenizersThatEncodeAnotherWay) {
   EXPECT_EQ(old.hash(), from_file().hash());
 }
 
-}  // namespace
-}  // namespace triax::text
+}  // namespace triax::text::bpe_test

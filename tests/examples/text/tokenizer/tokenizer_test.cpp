@@ -4,8 +4,7 @@
 
 #include "tests/support/expect_error.h"
 
-namespace triax::text {
-namespace {
+namespace triax::text::tokenizer_test {
 
 using namespace test;
 
@@ -117,5 +116,4 @@ TEST(Tokenizer, RefusesDamagedJson) {
   }
 }
 
-}  // namespace
-}  // namespace triax::text
+}  // namespace triax::text::tokenizer_test

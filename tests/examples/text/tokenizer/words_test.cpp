@@ -4,13 +4,12 @@
 
 #include <sstream>
 
-#include "core/check.h"
-#include "core/random.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
+#include "triax/core/check.h"
+#include "triax/core/random.h"
 
-namespace triax::text {
-namespace {
+namespace triax::text::words_test {
 
 using namespace test;
 
@@ -216,5 +215,4 @@ TEST(Words, RefusesWhatIsNotUtf8) {
       {"data: f: byte 103 is 0xFF: no byte of UTF-8; expected UTF-8"});
 }
 
-}  // namespace
-}  // namespace triax::text
+}  // namespace triax::text::words_test

@@ -1,5 +1,5 @@
 // Which samples a rank gets: those of a step are the same on any mesh, in the same order.
-#include "parallel/train/model/feed.h"
+#include "triax/parallel/train/model/feed.h"
 
 #include <gtest/gtest.h>
 
@@ -9,13 +9,12 @@
 #include <numeric>
 #include <set>
 
-#include "core/check.h"
 #include "tests/parallel/train/numbers.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
+#include "triax/core/check.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::feed_test {
 
 using namespace test;
 using Indices = std::vector<int64_t>;
@@ -352,5 +351,4 @@ TEST(LoaderTest, CountsTheMemoryOfItsRank) {
   EXPECT_EQ(memory::counter()->live(), before);
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::feed_test

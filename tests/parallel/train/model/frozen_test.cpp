@@ -4,15 +4,14 @@
 #include <cmath>
 #include <tuple>
 
-#include "core/memory.h"
-#include "parallel/parity/parity.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
 #include "tests/support/training.h"
+#include "triax/core/memory.h"
+#include "triax/parallel/parity/parity.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::frozen_test {
 
 using namespace test;
 
@@ -297,5 +296,4 @@ TEST(Frozen, RunsResumeOnAnotherMesh) {
   }
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::frozen_test

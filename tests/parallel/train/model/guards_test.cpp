@@ -3,15 +3,14 @@
 
 #include <cmath>
 
-#include "core/io/files.h"
-#include "parallel/parity/parity.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
 #include "tests/support/training.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/parity/parity.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::guards_test {
 
 using namespace test;
 
@@ -339,5 +338,4 @@ concept can_take = requires(S& s) {
 using Shown = decltype(std::declval<Trainer&>().update());
 static_assert(!can_begin<Shown> && !can_publish<Shown> && !can_take<Shown>);
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::guards_test

@@ -1,19 +1,18 @@
 // What a pass on the meta device knows of a model: work, shapes at every cut, and where to cut.
-#include "parallel/train/model/probe.h"
+#include "triax/parallel/train/model/probe.h"
 
 #include <gtest/gtest.h>
 
-#include "autograd/backward.h"
-#include "autograd/ops.h"
-#include "core/memory.h"
-#include "parallel/comm/meta_comm.h"
-#include "parallel/train/model/by_sample.h"
-#include "parallel/train/step/replica.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
+#include "triax/autograd/backward.h"
+#include "triax/autograd/ops.h"
+#include "triax/core/memory.h"
+#include "triax/parallel/comm/meta_comm.h"
+#include "triax/parallel/train/model/by_sample.h"
+#include "triax/parallel/train/step/replica.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::probe_test {
 
 /// Layers of very different widths.
 struct Funnel : nn::Sequence {
@@ -176,5 +175,4 @@ TEST(BySample, TrainingBatchesHaveOneShape) {
   run({2, 5}, nn::evaluation);
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::probe_test

@@ -3,14 +3,13 @@
 
 #include <cmath>
 
-#include "core/io/files.h"
-#include "parallel/parity/parity.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/parity/parity.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::task_guards_test {
 
 using namespace test;
 
@@ -116,5 +115,4 @@ TEST(Guards, NamesOfTheTrainersOwn) {
   EXPECT_TRUE(refused(outcome(task, tiny_options()), "flag --lr", "choose another name"));
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::task_guards_test

@@ -1,18 +1,17 @@
 // Parameter groups: what is written, what is refused, and the same training on every mesh.
-#include "parallel/train/options/groups.h"
+#include "triax/parallel/train/options/groups.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
-#include "optim/lion.h"
-#include "parallel/parity/parity.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
 #include "tests/support/training.h"
+#include "triax/optim/lion.h"
+#include "triax/parallel/parity/parity.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::groups_test {
 
 using namespace test;
 
@@ -190,5 +189,4 @@ TEST(Groups, AreResumedOnAnotherMesh) {
   expect_resumed(task_of(), o, half, rest);
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::groups_test

@@ -1,20 +1,19 @@
 // Options that no model could be trained with, and what follows from those that are given.
-#include "parallel/train/options/options.h"
+#include "triax/parallel/train/options/options.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <functional>
 
-#include "core/shared/team.h"
-#include "parallel/comm/process.h"
-#include "parallel/program/program.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
 #include "tests/support/training.h"
+#include "triax/core/shared/team.h"
+#include "triax/parallel/comm/process.h"
+#include "triax/parallel/program/program.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::options_test {
 
 using namespace test;
 
@@ -334,5 +333,4 @@ TEST(Notices, MoreThreadsThanCores) {
   EXPECT_FALSE(says(with(1), "of this host")) << "each has a core";
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::options_test

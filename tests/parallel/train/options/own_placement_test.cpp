@@ -3,14 +3,13 @@
 
 #include <algorithm>
 
-#include "parallel/pipeline/partition.h"
-#include "parallel/plan/step_time.h"
-#include "parallel/train/step/replica.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
+#include "triax/parallel/pipeline/partition.h"
+#include "triax/parallel/plan/step_time.h"
+#include "triax/parallel/train/step/replica.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::own_placement_test {
 
 using Counts = std::vector<int64_t>;
 
@@ -163,5 +162,4 @@ TEST(Placement, OfSeveralChunksKeepsSharedModulesTogether) {
   EXPECT_GT(kept, 0);
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::own_placement_test

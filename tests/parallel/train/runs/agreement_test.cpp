@@ -1,17 +1,16 @@
 // Ranks that were told different things are refused before they train.
-#include "parallel/train/runs/agreement.h"
+#include "triax/parallel/train/runs/agreement.h"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
 
-#include "parallel/comm/threads/thread_comm.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
 #include "tests/support/training.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::agreement_test {
 
 using namespace test;
 using Told = std::map<std::string, std::string>;
@@ -237,5 +236,4 @@ TEST(Guards, BlanksThatCountWithTrainedWeightsAlone) {
   expect_config_error([&] { hold_out(13); }, {"a batch of blanks (index -1)", "expected 0"});
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::agreement_test

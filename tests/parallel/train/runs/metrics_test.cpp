@@ -9,15 +9,14 @@
 #include <sstream>
 #include <thread>
 
-#include "core/io/files.h"
-#include "parallel/train/runs/report.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
 #include "tests/support/training.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/train/runs/report.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::metrics_test {
 
 using namespace test;
 using Owner = Metrics::Place::Owner;
@@ -266,5 +265,4 @@ TEST(TrainerMetrics, AValidationThatIsMadeUpForIsNoPartOfAStep) {
   EXPECT_TRUE(records[1].val_loss);
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::metrics_test

@@ -6,17 +6,16 @@
 #include <map>
 #include <mutex>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "parallel/train/runs/initial_weights.h"
-#include "parallel/train/trainer.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
 #include "tests/support/training.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/train/runs/initial_weights.h"
+#include "triax/parallel/train/trainer.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::resume_changed_test {
 
 using namespace test;
 
@@ -255,5 +254,4 @@ TEST(ResumeChanged, AStateThatIsNoneIsDamage) {
   EXPECT_EQ(read_manifest(o.out + "/step-4").state.at("consumed_samples"), "64");
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::resume_changed_test

@@ -1,6 +1,6 @@
 // A run directory belongs to its run: files of others stay as they are, and what is missing of its
 // own is said.
-#include "parallel/train/runs/run_directory.h"
+#include "triax/parallel/train/runs/run_directory.h"
 
 #include <gtest/gtest.h>
 
@@ -9,16 +9,15 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "core/io/files.h"
-#include "parallel/train/trainer.h"
 #include "tests/support/call_program.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
 #include "tests/support/training.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/train/trainer.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::run_directory_test {
 
 using namespace test;
 namespace fs = std::filesystem;
@@ -155,5 +154,4 @@ TEST(ResumeHint, IsReadBackByAShell) {
   }
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::run_directory_test

@@ -8,13 +8,12 @@
 #include <memory>
 #include <stdexcept>
 
-#include "parallel/train/runs/run_directory.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
+#include "triax/parallel/train/runs/run_directory.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::run_lock_test {
 
 using namespace test;
 
@@ -139,5 +138,4 @@ TEST(RunLockTest, ADirectoryThatCannotBeWrittenIsNamed) {
                {"run directory: cannot write " + (dir / "none/lock")}, Exit::cannot_write);
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::run_lock_test

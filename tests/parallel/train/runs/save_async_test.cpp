@@ -5,15 +5,14 @@
 #include <cmath>
 #include <csignal>
 
-#include "parallel/comm/launch/stop_signal.h"
-#include "parallel/train/trainer.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
 #include "tests/support/training.h"
+#include "triax/parallel/comm/launch/stop_signal.h"
+#include "triax/parallel/train/trainer.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::save_async_test {
 
 using namespace test;
 
@@ -194,5 +193,4 @@ TEST(SaveAsync, SaveReturnsWhenTheCheckpointIsThere) {
   });
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::save_async_test

@@ -6,16 +6,15 @@
 #include <map>
 #include <mutex>
 
-#include "core/check.h"
-#include "parallel/parity/parity.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tensors.h"
 #include "tests/support/tiny_task.h"
 #include "tests/support/training.h"
+#include "triax/core/check.h"
+#include "triax/parallel/parity/parity.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::average_test {
 
 using namespace test;
 
@@ -195,5 +194,4 @@ TEST(Average, ACheckpointWithAnotherIsRefused) {
   }
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::average_test

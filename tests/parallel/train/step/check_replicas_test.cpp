@@ -3,16 +3,15 @@
 
 #include <cmath>
 
-#include "core/check.h"
-#include "core/io/files.h"
-#include "parallel/train/step/digests.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
 #include "tests/support/training.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+#include "triax/parallel/train/step/digests.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::check_replicas_test {
 
 using namespace test;
 
@@ -148,5 +147,4 @@ TEST(Digests, AreReadAsTheyWereWritten) {
     test::expect_data_error([&] { from_lines(text, "here"); }, {"here:", "expected a table"});
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::check_replicas_test

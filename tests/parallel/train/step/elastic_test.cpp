@@ -1,13 +1,12 @@
 // On which mesh a run goes on with fewer ranks, or more.
-#include "parallel/train/step/elastic.h"
+#include "triax/parallel/train/step/elastic.h"
 
 #include <gtest/gtest.h>
 
 #include "tests/support/conv_net.h"
 #include "tests/support/expect_error.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::elastic_test {
 
 using namespace test;
 
@@ -100,5 +99,4 @@ TEST(Elastic, RefusesAsTheFirstChoiceIsRefused) {
   expect_config_error([&] { on(planned({}), 0); }, {"elastic: 0 ranks"});
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::elastic_test

@@ -1,14 +1,13 @@
 // What a run says of models that its checks on the meta device cannot see through.
 #include <gtest/gtest.h>
 
-#include "autograd/ops.h"
-#include "parallel/parity/parity.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/tiny_task.h"
 #include "tests/support/training.h"
+#include "triax/autograd/ops.h"
+#include "triax/parallel/parity/parity.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::first_step_test {
 
 using namespace test;
 
@@ -171,5 +170,4 @@ TEST(FirstStep, ALossOverPartOfTheFeatures) {
   EXPECT_EQ(outcome(task_of<OpenNet>(), tiny_options({.dp = 2})), "");
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::first_step_test

@@ -1,5 +1,5 @@
 // Muon and Lion by name: whole matrices on meshes that keep them, a refusal on those that cut them.
-#include "optim/muon.h"
+#include "triax/optim/muon.h"
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
@@ -7,17 +7,16 @@
 #include <algorithm>
 #include <mutex>
 
-#include "nn/conv.h"
-#include "nn/embedding.h"
-#include "parallel/comm/threads/thread_comm.h"
-#include "parallel/parity/parity.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
 #include "tests/support/training.h"
+#include "triax/nn/conv.h"
+#include "triax/nn/embedding.h"
+#include "triax/parallel/comm/threads/thread_comm.h"
+#include "triax/parallel/parity/parity.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::muon_test {
 
 using namespace test;
 
@@ -118,5 +117,4 @@ TEST(Slots, NameTheHiddenMatricesAndWhatIsCutOfThem) {
   EXPECT_TRUE(std::ranges::count(cut, "conv.weight 6x27 cut") > 0) << fmt::format("{}", cut.size());
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::muon_test

@@ -1,5 +1,5 @@
 // Scores of held-out samples.
-#include "parallel/train/model/score.h"
+#include "triax/parallel/train/model/score.h"
 
 #include <gtest/gtest.h>
 
@@ -10,8 +10,7 @@
 #include "tests/support/tiny_task.h"
 #include "tests/support/training.h"
 
-namespace triax::parallel {
-namespace {
+namespace triax::parallel::score_test {
 
 using namespace test;
 
@@ -81,5 +80,4 @@ TEST(Scores, PredictionsAreAskedForScoresAlone) {
                Exit::internal);
 }
 
-}  // namespace
-}  // namespace triax::parallel
+}  // namespace triax::parallel::score_test

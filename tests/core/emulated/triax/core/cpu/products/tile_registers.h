@@ -1,6 +1,6 @@
 #pragma once
-#include "core/cpu/vector.h"
-#include "core/numbers/math.h"
+#include "triax/core/cpu/vector.h"
+#include "triax/core/numbers/math.h"
 
 // What core/cpu/products/tile_registers.h has, in plain C++: the results have the bits that AMX
 // gives (Intel, "Architecture instruction set extensions programming reference", TDPBF16PS).
