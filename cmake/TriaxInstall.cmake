@@ -4,6 +4,7 @@
 # TriaxDigits.cmake.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
+include(TriaxPackage)
 
 set(libraries triax_core triax_autograd triax_nn triax_optim triax_parallel triax_program)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/triax)

@@ -30,6 +30,12 @@ add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fopenmp-simd>)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
 
+# Libraries are static unless BUILD_SHARED_LIBS asks for others, which minor versions until 1.0 keep apart.
+function(triax_shared target)
+  set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION} DEFINE_SYMBOL ""
+    SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+endfunction()
+
 # Headers are included as "triax/core/tensor.h", from the repository as from an installed triax.
 set(triax_headers ${PROJECT_BINARY_DIR}/include)
 file(MAKE_DIRECTORY ${triax_headers})
@@ -38,7 +44,8 @@ file(CREATE_LINK ${PROJECT_SOURCE_DIR} ${triax_headers}/triax SYMBOLIC)
 # A library for one folder: its sources and public headers, linked to the folders on its left.
 function(triax_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;LINKS" ${ARGN})
-  add_library(triax_${name} STATIC ${ARG_SOURCES})
+  add_library(triax_${name} ${ARG_SOURCES})
+  triax_shared(triax_${name})
   add_library(triax::${name} ALIAS triax_${name})
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS *.h)
   # Of the backends and of what moves the bytes of each kind of communicator nothing is installed

@@ -19,8 +19,8 @@ KeyValueCache::KeyValueCache(int64_t capacity) : capacity_(capacity) {
   check(capacity >= 1, "key-value cache: capacity {}; expected at least 1", capacity);
 }
 
-Tensor KeyValueCache::attend(const Module& layer, const Tensor& q, const Tensor& k,
-                             const Tensor& v) {
+Tensor KeyValueCache::attend(const Module& layer, const Qkv& in, int64_t window) {
+  const Tensor& k = in.k;
   int64_t n = k.size(0), end = tokens_ + n;
   check(end <= capacity_, "key-value cache: {} tokens after {}; expected at most {} in all", n,
         tokens_, capacity_);
@@ -33,9 +33,9 @@ Tensor KeyValueCache::attend(const Module& layer, const Tensor& q, const Tensor&
     values = empty_like(keys);
   }
   copy_(keys.narrow(0, tokens_, n), k.detach());
-  copy_(values.narrow(0, tokens_, n), v.detach());
-  return attention(q, keys.narrow(0, 0, end), values.narrow(0, 0, end),
-                   {.time = n, .key_time = end});
+  copy_(values.narrow(0, tokens_, n), in.v.detach());
+  return attention(in.q, keys.narrow(0, 0, end), values.narrow(0, 0, end),
+                   {.time = n, .key_time = end, .window = window});
 }
 
 void KeyValueCache::advance(int64_t tokens) {
@@ -53,10 +53,8 @@ void KeyValueCache::truncate(int64_t tokens) {
 
 Tensor attend(const Module& layer, const Batch& batch, const Qkv& in, const AttendOptions& o) {
   if (batch.cache) {
-    check(o.causal && o.window == 0,
-          "attend: a key-value cache with a window, or keys that come "
-          "later; expected neither");
-    return batch.cache->attend(layer, in.q, in.k, in.v);
+    check(o.causal, "attend: a key-value cache with keys that come later; expected causal");
+    return batch.cache->attend(layer, in, o.window);
   }
   AttentionShape shape = shape_of(batch, in.q, o);
   if (batch.rows) return batch.rows->attend(in, shape, o.mask);

@@ -26,8 +26,9 @@ class KeyValueCache {
 
   /// Returns causal attention of a batch's queries [tokens, kv_heads, group, head_dim] over past
   /// and own tokens, and stores the batch's k and v [tokens, kv_heads, 1, head_dim]. `layer` tells
-  /// layers apart. k and v get no gradient. Throws Error 70 for more tokens than the capacity.
-  Tensor attend(const Module& layer, const Tensor& q, const Tensor& k, const Tensor& v);
+  /// layers apart; `window` is AttentionShape's. k and v get no gradient. Throws Error 70 for more
+  /// tokens than the capacity.
+  Tensor attend(const Module& layer, const Qkv& in, int64_t window = 0);
 
   /// Counts the batch's tokens as past; call it after the last layer.
   void advance(int64_t tokens);

@@ -43,6 +43,7 @@ needs=(
   "header pcre2posix.h libpcre2-dev" # pcre2.h alone is an error
   "header gtest/gtest.h libgtest-dev"
   "header benchmark/benchmark.h libbenchmark-dev"
+  "header dlpack/dlpack.h libdlpack-dev"
 )
 [ $dev = no ] || needs+=("program clang-format-14 clang-format-14" "program shellcheck shellcheck")
 

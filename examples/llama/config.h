@@ -15,6 +15,10 @@ inline triax::parallel::Settings attention_settings(LlamaConfig& c) {
            "RMS norm of queries and keys: of each head (Qwen3), or of all heads together (OLMoE)",
            triax::parallel::choice(
                c.qk_norm, {{"off", QkNorm::off}, {"head", QkNorm::head}, {"all", QkNorm::all}}))
+      .add("window|sliding-window", "N", "keys that a query sees, the last ones; 0: all", &c.window,
+           {.range = {0, 1 << 24}})
+      .add("norms-after", "", "norms of what attention and the MLP give, as in OLMo 2, not before",
+           &c.norms_after)
       .add("rope-theta", "X", "base of the rotary angles", &c.rope.base, {.range = {1}})
       .add("rope-factor", "X", "rotary frequencies are divided by it, to extend the context",
            &c.rope.scale, {.range = {1}})
@@ -119,6 +123,8 @@ inline void check_experts(LlamaConfig c) {
     triax::check_input(c.router.experts > 0 || literal(given[i]) == literal(none[i]),
                        triax::Exit::config, "{}={} without experts\n  Add --experts N.",
                        given[i].name, literal(given[i]));
+  triax::check_input(c.router.experts == 0 || !c.norms_after, triax::Exit::config,
+                     "norms-after with experts\n  Blocks of experts have their norms before.");
   triax::check_input(c.router.experts == 0 || c.dense_layers < c.layers, triax::Exit::config,
                      "dense-layers={} of {} layers\n  Expected fewer: the others have experts.",
                      c.dense_layers, c.layers);

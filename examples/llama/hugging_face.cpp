@@ -1,6 +1,7 @@
 #include "examples/llama/hugging_face.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "examples/llama/config.h"
 #include "triax/core/check.h"
@@ -22,13 +23,16 @@ struct Kind {
   /// of another size; and with shared ones beside them.
   enum Experts { none, mixtral, plain, sized, shared } experts;
   double theta, eps;  ///< where config.json has none
+  bool window = false, norms_after = false;  ///< may have a window; always has such norms
 };
 constexpr auto off = LlamaConfig::QkNorm::off;
 constexpr Kind kinds[] = {
     {"LlamaForCausalLM", "llama", off, false, Kind::none, 1e4, 1e-6},
+    {"MistralForCausalLM", "mistral", off, false, Kind::none, 1e4, 1e-6, true},
+    {"Olmo2ForCausalLM", "olmo2", LlamaConfig::QkNorm::all, false, Kind::none, 1e4, 1e-5, false, true},
     {"Qwen2ForCausalLM", "qwen2", off, true, Kind::none, 1e4, 1e-6},
     {"Qwen3ForCausalLM", "qwen3", LlamaConfig::QkNorm::head, false, Kind::none, 1e4, 1e-6},
-    {"MixtralForCausalLM", "mixtral", off, false, Kind::mixtral, 1e6, 1e-5},
+    {"MixtralForCausalLM", "mixtral", off, false, Kind::mixtral, 1e6, 1e-5, true},
     {"OlmoeForCausalLM", "olmoe", LlamaConfig::QkNorm::all, false, Kind::plain, 1e4, 1e-5},
     {"Qwen2MoeForCausalLM", "qwen2_moe", off, true, Kind::shared, 1e4, 1e-6},
     {"Qwen3MoeForCausalLM", "qwen3_moe", LlamaConfig::QkNorm::head, false, Kind::sized, 1e4, 1e-6}};
@@ -39,6 +43,8 @@ std::string misfit(const Kind& k, const LlamaConfig& m) {
   if ((r.experts > 0) != (k.experts != Kind::none)) return "experts";
   if (m.qk_norm != k.qk_norm) return "qk-norm";
   if (m.qkv_bias != k.qkv_bias) return "qkv-bias";
+  if (m.window > 0 && !k.window) return "window";
+  if (m.norms_after != k.norms_after) return "norms-after";
   if (k.experts == Kind::none) return "";
   if ((m.shared_experts > 0) != (k.experts == Kind::shared)) return "shared-experts";
   if (m.shared_gate != (k.experts == Kind::shared)) return "shared-gate";
@@ -89,8 +95,9 @@ nn::RotaryOptions read_rope(const hf::ModelConfig& c, double theta) {
 
 void read(const hf::ModelConfig& c, LlamaConfig& m) {
   const Kind& k = *std::ranges::find(kinds, c.text("model_type"), &Kind::type);
-  const char* window = k.experts == Kind::mixtral ? "sliding_window" : "use_sliding_window";
-  c.expect(window, {"null", "false"}, "queries see all keys here");
+  c.expect("use_sliding_window", {"null", "false"}, "queries see all keys here");
+  bool all_keys = !k.window || c.literal("sliding_window") == "null";
+  m.window = all_keys ? 0 : c.size("sliding_window");
   c.expect("decoder_sparse_step", {"1"}, "blocks without experts are the first ones here");
   c.expect("router_jitter_noise", {"0.0"}, "there is no jitter here");
   c.expect("clip_qkv", {"null"}, "nothing is clipped here");
@@ -101,7 +108,7 @@ void read(const hf::ModelConfig& c, LlamaConfig& m) {
   m.rope = read_rope(c, k.theta);
   m.norm_eps = c.real("rms_norm_eps", k.eps);
   m.tied = c.flag("tie_word_embeddings", false);
-  m.qk_norm = k.qk_norm, m.qkv_bias = k.qkv_bias;
+  m.qk_norm = k.qk_norm, m.qkv_bias = k.qkv_bias, m.norms_after = k.norms_after;
   check_heads(m);
   if (k.experts == Kind::none) return;
   m.router.experts = c.size(c.has("num_local_experts") ? "num_local_experts" : "num_experts");
@@ -139,6 +146,7 @@ hf::Keys config(const LlamaConfig& m) {
                 {"rope_scaling", scaling},
                 {"rms_norm_eps", real(m.norm_eps)},
                 {"tie_word_embeddings", m.tied ? "true" : "false"}};
+  if (k.window) keys.emplace_back("sliding_window", m.window ? std::to_string(m.window) : "null");
   if (k.experts == Kind::none) return keys;
   auto add = [&](const char* key, int64_t n) { keys.emplace_back(key, std::to_string(n)); };
   bool normalized = m.router.weights == Router::Weights::normalized;
@@ -222,10 +230,11 @@ Rules rules(const LlamaConfig& m) {
   Rules all{same("tokens.table", "model.embed_tokens.weight", table)};
   for (int64_t i = 0; i < m.layers; ++i) {
     std::string ours = fmt::format("block{}.", i), theirs = fmt::format("model.layers.{}.", i);
-    all.push_back(same(ours + "norm1.gamma", theirs + "input_layernorm.weight", {m.width}));
+    const char *first = "post_attention_layernorm.weight", *second = "post_feedforward_layernorm.weight";
+    if (!m.norms_after) second = std::exchange(first, "input_layernorm.weight");
+    all.push_back(same(ours + "norm1.gamma", theirs + first, {m.width}));
     add_attention(all, m, ours, theirs + "self_attn.");
-    all.push_back(
-        same(ours + "norm2.gamma", theirs + "post_attention_layernorm.weight", {m.width}));
+    all.push_back(same(ours + "norm2.gamma", theirs + second, {m.width}));
     std::string mlp = theirs + (k.experts == Kind::mixtral ? "block_sparse_moe." : "mlp.");
     if (has_experts(m, i)) add_mixture(all, k, m, ours + "experts.", mlp);
     else add_mlp(all, ours, mlp, m.width, m.hidden);

@@ -16,6 +16,8 @@ struct LlamaConfig {
   int64_t vocab = 0;     ///< 0: as many as the tokenizer has
   int64_t head_dim = 0;  ///< 0: width / heads
   bool qkv_bias = false;
+  int64_t window = 0;       ///< a query sees the last `window` keys, its own too; 0: all
+  bool norms_after = false;  ///< of what attention and the MLP give, as in OLMo 2; else before them
   /// The RMS norm of queries and keys before rotary: of each head, or of all heads together.
   enum class QkNorm { off, head, all } qk_norm = QkNorm::off;
   triax::nn::RotaryOptions rope = {};
@@ -53,8 +55,8 @@ inline void check_heads(const LlamaConfig& c) {
 }
 
 /// The first half of a pre-norm block of Llama 2 and 3 (Touvron et al., 2023): x +
-/// attention(norm(x)), with grouped queries; key-value heads are split over the tensor-parallel
-/// ranks. x [rows, width]. Blocks add x + f(norm2(x)).
+/// attention(norm(x)), or x + norm(attention(x)), with grouped queries; key-value heads are split over the tensor-parallel
+/// ranks. x [rows, width]. Blocks add x + f(norm2(x)), or x + norm2(f(x)).
 class LlamaAttention : public triax::nn::Module {
  protected:
   using Tensor = triax::Tensor;
@@ -70,6 +72,8 @@ class LlamaAttention : public triax::nn::Module {
       : head_dim_(head_dim_of(c)),
         group_(c.heads / c.kv_heads),
         kv_heads_(c.kv_heads / tp.size()),
+        window_(c.window),
+        norms_after_(c.norms_after),
         rotary_(c.context, head_dim_, c.rope),
         norm1_(child<RmsNorm>("norm1", c.width, tp, c.norm_eps)),
         // features [key-value head][its queries, key, value][head_dim]
@@ -88,8 +92,7 @@ class LlamaAttention : public triax::nn::Module {
 
   /// With Saves::less it saves x and the projection alone.
   Tensor attend(const Tensor& x, const Batch& batch, Saves saves) const {
-    Tensor normed = norm1_(x), qkv = qkv_(normed);
-    qkv = remade(saves, qkv, normed, [this, x = x.detach()] { return norm1_(x); });
+    Tensor qkv = project(qkv_, norm1_, x, saves);
     Batch seen{.input = batch.input, .rows = batch.rows, .cache = batch.cache};  // no targets
     auto turn = [this, seen](const Tensor& heads, const HeadNorm* norm) {
       return rotary_(norm ? (*norm)(heads) : heads, seen);
@@ -101,10 +104,13 @@ class LlamaAttention : public triax::nn::Module {
     triax::Tensors turned{turn(parts[0], q_norm_)};
     if (q_norm_) turned.push_back(turn(parts[1], k_norm_));
     auto in = q_norm_ ? turned : split(turned[0], 2, {group_, 1});
-    Tensor a = triax::nn::attend(*this, batch, {in[0], in[1], parts.back()}), y = out_.onto(x, a);
+    triax::nn::AttendOptions keys{.window = window_};
+    Tensor a = triax::nn::attend(*this, batch, {in[0], in[1], parts.back()}, keys),
+           y = added(x, out_, norm1_, a);
     y = remade(saves, y, a,
-               [this, seen, q = in[0].detach(), k = in[1].detach(), v = parts.back().detach()] {
-                 return triax::nn::attend(*this, seen, {q, k, v});
+               [this, seen, keys, q = in[0].detach(), k = in[1].detach(),
+                v = parts.back().detach()] {
+                 return triax::nn::attend(*this, seen, {q, k, v}, keys);
                });
     for (size_t i = 0; i < turned.size(); ++i)
       y = remade(saves, y, turned[i],
@@ -112,6 +118,17 @@ class LlamaAttention : public triax::nn::Module {
                    return turn(heads, norm);
                  });
     return y;
+  }
+
+  /// Returns the projection of x, normed before it; with Saves::less x is saved alone.
+  Tensor project(const ColumnLinear& projection, const RmsNorm& norm, const Tensor& x,
+                 Saves saves) const {
+    if (norms_after_) return projection(x);
+    Tensor normed = norm(x), y = projection(normed);
+    return remade(saves, y, normed, [&norm, x = x.detach()] { return norm(x); });
+  }
+  Tensor added(const Tensor& x, const RowLinear& out, const RmsNorm& norm, const Tensor& a) const {
+    return norms_after_ ? x + norm(out(a)) : out.onto(x, a);
   }
 
   const RmsNorm& norm2() const { return norm2_; }
@@ -126,7 +143,8 @@ class LlamaAttention : public triax::nn::Module {
                             all ? heads / c.kv_heads * head_dim_ : 0, tp, c.norm_eps);
   }
 
-  int64_t head_dim_, group_, kv_heads_;  // kv_heads_: of this rank
+  int64_t head_dim_, group_, kv_heads_, window_;  // kv_heads_: of this rank
+  bool norms_after_;
   triax::nn::RotaryEmbedding rotary_;
   RmsNorm& norm1_;
   ColumnLinear& qkv_;
@@ -152,9 +170,8 @@ class LlamaBlock : public LlamaAttention {
 
  private:
   Tensor run(const Tensor& given, const Batch& batch, Saves saves) const {
-    Tensor x = attend(given, batch, saves), normed = norm2()(x), h = gate_up_(normed);
-    h = remade(saves, h, normed, [this, x = x.detach()] { return norm2()(x); });
-    return triax::parallel::gated(h, saves, [&](auto& g) { return down_.onto(x, g); });
+    Tensor x = attend(given, batch, saves), h = project(gate_up_, norm2(), x, saves);
+    return triax::parallel::gated(h, saves, [&](auto& g) { return added(x, down_, norm2(), g); });
   }
 
   ColumnLinear& gate_up_;

@@ -32,6 +32,7 @@ int main(int argc, char** argv) {
                             .init = text::initial_tokenizer(data),
                             .task = task,
                             .plan_defaults = [&](auto&) { data.shapes_only = true; },
+                            .evaluate_defaults = [&] { data.val_fraction = 1; },
                             .plan_needs = {{"context", "1024"}, {"vocab", "50304", "data"}},
                             .verbs = verbs});
 }

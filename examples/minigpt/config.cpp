@@ -106,6 +106,7 @@ parallel::ProgramOptions program_options(Config& c, text::SampleOptions& s) {
                 o.steps = 4, o.lr.warmup = 0;
               },
           .plan_defaults = [&c](auto&) { c.text.shapes_only = true; },
+          .evaluate_defaults = [&c] { c.text.val_fraction = 1; },
           .plan_needs = {{"context", "1024"}, {"vocab", "50304", "data"}},
           .verbs = verbs};
 }

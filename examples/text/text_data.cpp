@@ -111,14 +111,14 @@ Text read_mixture(const std::vector<DataSource>& sources, const TextOptions& o, 
                 "data: {} and {} have different tokenizers, with hashes {} and {}\n  Expected one: "
                 "make shards of them with one --tokenizer gpt2:DIR, or train with it.",
                 texts[0].name, text.name, texts[0].tokenizer.hash(), text.tokenizer.hash());
-    parts.push_back({text.data.train_samples(), source.share});
+    if (auto samples = text.data.train_samples()) parts.push_back({samples, source.share});
     if (auto samples = text.data.val_samples()) held_out.push_back(samples);
     lines += std::exchange(texts.back().notes, {});
     lines += fmt::format("{}: share {:g}, {} training tokens, {} held out\n", text.name,
                          source.share, text.data.train_tokens(), text.data.val_tokens());
   }
   Text all = texts[0];
-  all.mixed = std::make_shared<Mixture>(std::move(parts));
+  if (!parts.empty()) all.mixed = std::make_shared<Mixture>(std::move(parts));
   if (!held_out.empty()) all.held_out = Mixture::joined(held_out);
   all.sources = lines;
   return all;
@@ -260,10 +260,10 @@ TextData::TextData(TokensPtr tokens, TokensPtr held_out, std::string vocabulary,
       document_end_(split.document_end) {
   if (!held_out_) train_tokens_ -= int64_t(double(train_tokens_) * split.val_fraction);
   int64_t all = this->tokens(), left = all - train_tokens_;
-  check(context_ >= 1 && split.val_fraction >= 0 && split.val_fraction < 1,
-        "data: context {}, val_fraction {}; expected at least 1, and [0, 1)", context_,
+  check(context_ >= 1 && split.val_fraction >= 0 && split.val_fraction <= 1,
+        "data: context {}, val_fraction {}; expected at least 1, and 0 to 1", context_,
         split.val_fraction);
-  check_input(train_tokens_ > context_, Exit::data,
+  check_input(train_tokens_ > context_ || split.val_fraction == 1, Exit::data,
               "data: {}: {} of its {} tokens are to train on, too few for a window; context {} "
               "needs {}\n  Take more data, or a smaller --context.",
               split.name, train_tokens_, all, context_, context_ + 1);
@@ -274,6 +274,7 @@ TextData::TextData(TokensPtr tokens, TokensPtr held_out, std::string vocabulary,
 }
 
 std::shared_ptr<const Windows> TextData::train_samples() const {
+  if (train_tokens_ == 0) return nullptr;
   auto all = std::make_shared<Windows>(
       tokens_, vocabulary_, Windows::Range{0, train_tokens_, context_, 1, document_end_});
   check_input(!document_end_ || all->documents() > 0, Exit::data,
@@ -376,8 +377,9 @@ parallel::Task Text::task() const {
   };
   made.accompany = [from = tokenizer_files](auto& run) { keep_tokenizer_files(from, run, disk()); };
   made.samples = mixed, made.held_out = held_out;
-  if (!mixed) made.samples = data.train_samples(), made.held_out = data.val_samples();
-  if (label_smoothing > 0) made.samples = std::make_shared<Smoothed>(made.samples, label_smoothing);
+  if (sources.empty()) made.samples = data.train_samples(), made.held_out = data.val_samples();
+  if (label_smoothing > 0 && made.samples)
+    made.samples = std::make_shared<Smoothed>(made.samples, label_smoothing);
   if (!sources.empty()) {
     made.description = sources + fmt::format("{} {}\n", tokenizer.size(), tokenizer.unit());
     return made;

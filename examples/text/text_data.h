@@ -62,7 +62,7 @@ class Windows : public nn::Samples {
 /// The way a text is cut.
 struct Split {
   int64_t context = 1;      ///< tokens in a window, >= 1
-  double val_fraction = 0;  ///< the part of the text held out, at its end; in [0, 1)
+  double val_fraction = 0;  ///< the part of the text held out, at its end; 1: all of it
   std::string name = {};    ///< begins messages: the path
   std::optional<int32_t> document_end = {};  ///< Windows::Range::document_end
 };

@@ -43,10 +43,13 @@ int print_all(ProgramOptions& p, const CommandLine& line, std::string page,
     if (!verb.settings.empty() || !verb.operands.empty()) page += section(p.name, verb);
   };
   for (auto& verb : line.verbs)
-    if (verb.name != "plan" && verb.name != "simulate" && verb.name != "parity") add(verb);
+    if (verb.name != "plan" && verb.name != "simulate" && verb.name != "parity" &&
+        verb.name != "evaluate")
+      add(verb);
   add(plan_verb(p, "plan"));
   add(simulate_verb(p, "simulate"));
   add(parity_verb(p, "parity"));
+  add(evaluate_verb(p, "evaluate"));
   std::fputs(page.c_str(), stdout);
   return 0;
 }
@@ -87,8 +90,8 @@ CommandLine command_line(ProgramOptions& p, std::string_view asked) {
                  std::make_move_iterator(more.end()));
   };
   add(p.verbs);
-  add({parity_verb(p, asked), plan_verb(p, asked), simulate_verb(p, asked), replay_verb(p),
-       calibrate_verb(p), schedule_verb(p)});
+  add({evaluate_verb(p, asked), parity_verb(p, asked), plan_verb(p, asked), simulate_verb(p, asked),
+       replay_verb(p), calibrate_verb(p), schedule_verb(p)});
   add(checkpoint_verbs());
   add({flags_verb(p), manual_verb(p)});
   std::string commit = *triax::commit() ? fmt::format(", commit {}", triax::commit()) : "";

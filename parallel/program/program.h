@@ -31,6 +31,8 @@ struct ProgramOptions {
   /// Is called before the flags of `plan` are read: sets a micro-batch, which it otherwise looks
   /// for, or that the task needs no values, only shapes.
   std::function<void(TrainOptions&)> plan_defaults = {};
+  /// Is called before the flags of `evaluate` are read: lets the task hold all of its data out.
+  std::function<void()> evaluate_defaults = {};
   /// A setting without default in `plan`, if that is for more ranks than this machine's.
   struct PlanNeed {
     std::string name, example;
@@ -40,10 +42,10 @@ struct ProgramOptions {
   std::vector<Verb> verbs = {};  ///< the program's own
 };
 
-/// Runs a whole program, for main to return: `train`, `parity`, `plan`, `replay`, `schedule`,
-/// `checkpoint inspect`, `verify` and `flags` of the task, on the processes that mpirun or srun
-/// started or on threads of this one, with flags, configuration files, checkpoints, metrics and
-/// signals. Errors become exit codes and one report.
+/// Runs a whole program, for main to return: `train`, `evaluate`, `parity`, `plan`, `replay`,
+/// `schedule`, `checkpoint inspect`, `verify` and `flags` of the task, on the processes that mpirun
+/// or srun started or on threads of this one, with flags, configuration files, checkpoints, metrics
+/// and signals. Errors become exit codes and one report.
 int program(int argc, char** argv, ProgramOptions options);
 
 /// Runs `body` on ranks as --comm says: processes, or threads of this process.

@@ -19,6 +19,8 @@ Verb parity_verb(ProgramOptions& p, std::string_view asked);
 Verb plan_verb(ProgramOptions& p, std::string_view asked);
 /// Tells a search what the words of a request fix, and the command that they make of its result.
 void take_request(PlanOptions& o, const Invocation& call);
+/// Computes the loss of a checkpoint; with the program's defaults for it likewise.
+Verb evaluate_verb(ProgramOptions& p, std::string_view asked);
 /// Computes a step of a run again.
 Verb replay_verb(ProgramOptions& p);
 /// Measures this machine.

@@ -33,9 +33,9 @@ TEST(KeyValueCache, GivesWhatAttentionOverAllTokensGives) {
     for (int64_t n : parts) {
       int64_t at = cache.tokens();
       Projection p = all.part(at, n);
-      Tensor y = cache.attend(first, p.q, p.k, p.v);
+      Tensor y = cache.attend(first, p);
       expect_near(y, values(expected.narrow(0, at, n)), 1e-14);
-      cache.attend(second, p.q, p.v, p.k);
+      cache.attend(second, {p.q, p.v, p.k});
       cache.advance(n);
     }
     EXPECT_EQ(cache.tokens(), tokens);
@@ -49,7 +49,7 @@ TEST(KeyValueCache, ForgetsWhatIsTruncated) {
       other{filled(all.q.shape(), 4), filled(all.k.shape(), 5), filled(all.v.shape(), 6)};
   KeyValueCache cache(tokens);
   auto read = [&](const Projection& p) {
-    Tensor y = cache.attend(layer, p.q, p.k, p.v);
+    Tensor y = cache.attend(layer, p);
     cache.advance(p.q.size(0));
     return y;
   };
@@ -65,7 +65,7 @@ TEST(KeyValueCache, RefusesWhatDoesNotFit) {
   Projection all;
   expect_error([] { KeyValueCache none(0); }, {"capacity 0", "at least 1"});
   KeyValueCache cache(tokens - 1);
-  expect_error([&] { cache.attend(layer, all.q, all.k, all.v); },
+  expect_error([&] { cache.attend(layer, all); },
                {"key-value cache: 9 tokens after 0", "at most 8"});
   cache.advance(5);
   expect_error([&] { cache.advance(4); }, {"advanced by 4 after 5", "at most 8"});

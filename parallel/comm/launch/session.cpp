@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <vector>
 
+#include "triax/core/check.h"
 #include "triax/parallel/comm/gpu/nccl_comm.h"
 #include "triax/parallel/comm/process.h"
 #include "triax/parallel/comm/processes/mpi_comm.h"
@@ -41,7 +42,11 @@ int ranks_sharing_cores(MPI_Comm host, int ranks) {
 
 }  // namespace
 
-Session::Session(int& argc, char**& argv) : alone_(!running() && !launched()) {
+Session::Session(int& argc, char**& argv, std::optional<int> mpi)
+    : alone_(!running() && !launched()), mpi_(mpi) {
+  check_input(!mpi_ || running(), Exit::config,
+              "world: ranks of MPI (WorldOptions::mpi), but MPI does not run\n"
+              "  Call MPI_Init_thread before the World is made, and MPI_Finalize after its end.");
   if (alone_) return;
   prepare_nccl();
   Deadline deadline("start of MPI", Deadline::of_start());
@@ -50,16 +55,17 @@ Session::Session(int& argc, char**& argv) : alone_(!running() && !launched()) {
     MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &given);
     owns_ = true;
   }
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
-  MPI_Comm_size(MPI_COMM_WORLD, &size_);
+  MPI_Comm ranks = mpi_ ? MPI_Comm_f2c(*mpi_) : MPI_COMM_WORLD;
+  MPI_Comm_rank(ranks, &rank_);
+  MPI_Comm_size(ranks, &size_);
   try {
-    check_announced(size_);
+    if (!mpi_) check_announced(size_);
   } catch (...) {
     if (owns_) MPI_Finalize();
     throw;
   }
   MPI_Comm host = MPI_COMM_NULL;
-  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
+  MPI_Comm_split_type(ranks, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
   MPI_Comm_rank(host, &local_rank_);
   MPI_Comm_size(host, &local_size_);
   sharing_ = ranks_sharing_cores(host, local_size_);
@@ -77,7 +83,7 @@ std::unique_ptr<Communicator> Session::open(const WorldOptions& options, bool cr
     check_announced(1);
     return single_rank({.time_limit = options.time_limit});
   }
-  return mpi_world({.time_limit = options.time_limit, .crowded = crowded});
+  return mpi_world({.time_limit = options.time_limit, .crowded = crowded, .ranks = mpi_});
 }
 
 void Session::close(std::unique_ptr<Communicator> world) {

@@ -1,5 +1,6 @@
 #pragma once
 #include <memory>
+#include <optional>
 
 #include "triax/parallel/comm/launch/world.h"
 
@@ -11,7 +12,8 @@ class Session : Immovable {
  public:
   /// Throws Error 78 if the launcher announced more ranks than have found each other; for a process
   /// that is alone, open() does. Ends the process if they do not meet within TRIAX_START_TIMEOUT.
-  Session(int& argc, char**& argv);
+  /// `mpi` is WorldOptions::mpi.
+  Session(int& argc, char**& argv, std::optional<int> mpi = {});
   ~Session();
 
   int rank() const { return rank_; }
@@ -31,6 +33,7 @@ class Session : Immovable {
  private:
   [[maybe_unused]] bool alone_ = false;  ///< started by hand, without MPI
   [[maybe_unused]] bool owns_ = false;   ///< it started MPI and ends it
+  [[maybe_unused]] std::optional<int> mpi_ = {};
   [[maybe_unused]] double time_limit_ = Group::default_time_limit();
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1, sharing_ = 1;
 };

@@ -1,12 +1,15 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "triax/core/check.h"
 #include "triax/parallel/comm/launch/session.h"
 #include "triax/parallel/comm/process.h"
 
 namespace triax::parallel {
 
-Session::Session(int&, char**&) {}
+Session::Session(int&, char**&, std::optional<int> mpi) {
+  check_input(!mpi, Exit::config, "world: ranks of MPI, but triax was built without it");
+}
 Session::~Session() = default;
 
 std::unique_ptr<Communicator> Session::open(const WorldOptions& options, bool) {

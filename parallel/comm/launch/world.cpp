@@ -27,9 +27,9 @@ std::unique_ptr<Communicator> host_plane(Communicator& comm) {
   return comm.split([](int rank) { return Communicator::Seat{0, rank}; }, "host");
 }
 
-std::unique_ptr<Session> started(int& argc, char**& argv) {
+std::unique_ptr<Session> started(int& argc, char**& argv, std::optional<int> mpi) {
   check_threads();
-  return std::make_unique<Session>(argc, argv);
+  return std::make_unique<Session>(argc, argv, mpi);
 }
 
 /// Opens standard streams that are closed: else a file that is opened takes the number of one, and
@@ -51,7 +51,7 @@ void raise_limit_of_open_files() {
 }  // namespace
 
 World::World(int& argc, char**& argv, WorldOptions options)
-    : session_(started(argc, argv)),
+    : session_(started(argc, argv, options.mpi)),
       local_rank_(session_->local_rank()),
       local_size_(session_->local_size()) {
   core_share_ = parallel::core_share(session_->sharing(), local_size_);

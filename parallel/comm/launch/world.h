@@ -1,6 +1,7 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "triax/core/device.h"
@@ -22,6 +23,9 @@ struct WorldOptions {
   /// the rank's among the ranks of its host, modulo the GPUs that this process may use.
   Device device = cpu;
   GpuTransport gpu_transport = GpuTransport::automatic;
+  /// The ranks, of a program that has started MPI itself: MPI_Comm_c2f(c) of a communicator c,
+  /// which is copied. Without it they are all processes.
+  std::optional<int> mpi = {};
   WrapComm wrap = {};  ///< wraps the transport of `comm()`, below the mover of GPU tensors
   static constexpr int own_gpu = -1;
 };
@@ -34,7 +38,8 @@ class World : Immovable {
   /// of the host's cores as threads (unless OMP_NUM_THREADS is set). Collective. Throws
   /// Error 78 if a launcher announced more ranks than there are, if GPUs are missing or too few for
   /// the transport asked for, or if ranks have several GPUs and `automatic` finds that NCCL cannot
-  /// be used. One at a time; argc and argv may lose MPI's arguments.
+  /// be used, or if `options.mpi` is given and MPI does not run. Only a program that has started
+  /// MPI may have several at a time. argc and argv may lose MPI's arguments.
   World(int& argc, char**& argv, WorldOptions options = {});
   /// Makes the world of a rank that is a thread.
   World(std::unique_ptr<Communicator> comm, int threads, WorldOptions options = {});

@@ -1,4 +1,6 @@
 #pragma once
+#include <optional>
+
 #include "triax/parallel/comm/communicator.h"
 
 namespace triax::parallel {
@@ -7,10 +9,11 @@ struct MpiOptions {
   double time_limit = Group::default_time_limit();  ///< seconds
   /// True if ranks and threads outnumber cores: waiting ranks then let others run at once.
   bool crowded = false;
+  std::optional<int> ranks = {};  ///< WorldOptions::mpi
 };
 
-/// Returns the communicator of all processes that MPI started. MPI must be initialised, and
-/// `close_mpi_world` be called before it is finalised.
+/// Returns the communicator of all processes that MPI started, or of `ranks`. MPI must be
+/// initialised, and `close_mpi_world` be called before it is finalised.
 ///
 /// Ranks of one host move tensors through shared memory: those from `allocator()` in place, by
 /// whichever rank waits first; others through small buffers. Between hosts, and without shared

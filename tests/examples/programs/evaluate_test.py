@@ -1,0 +1,87 @@
+"""evaluate_test.py MINIGPT MPIRUN LLAMA RESNET: `evaluate` finds the loss that training found, on any mesh, and that of a whole text.
+
+MPIRUN may be empty: then ranks are threads only."""
+
+import json
+import math
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+from minigpt_program import RANKS_SHARING_CORES, mpirun, some_text, words
+
+minigpt, launcher, llama, resnet = sys.argv[1:5]
+MODEL = dict(layers=4, heads=4, width=32, context=16, steps=20, micro_batch=4, warmup=5, lr=0.01)
+MESHES = (dict(), dict(dp=2), dict(pp=2), dict(tp=2, sequence_parallel=True), dict(cp=2), dict(dp=2, zero=3), dict(pp=2, tp=2),
+          dict(dp=2, pp=2, tp=2, zero=2))
+failures = []
+
+
+def check(name, ok, *seen):
+    print(f"{'ok' if ok else 'FAILED'}  {name}", flush=True)
+    if not ok:
+        failures.append(name)
+        print(*(f"    {s!r}" for s in seen), sep="\n", flush=True)
+
+
+def run(code, *command):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=RANKS_SHARING_CORES)
+    if done.returncode != code:
+        check(f"exit code {code} of {' '.join(map(str, command))}", False, done.returncode, done.stdout, done.stderr)
+    return done.stdout + done.stderr
+
+
+def found(said):
+    """Loss, perplexity, number of targets."""
+    match = re.search(r"^loss (\S+)  perplexity (\S+)  over (\d+) targets of \d+ samples$", said, re.M)
+    return tuple(map(float, match.groups())) if match else (math.nan,) * 3
+
+
+def evaluate(**flags):
+    ranks = math.prod(flags.get(axis, 1) for axis in ("dp", "pp", "cp", "tp"))
+    return run(0, minigpt, "evaluate", *words(checkpoint=folder / "run", data=text, comm="threads", ranks=ranks, **flags))
+
+
+with tempfile.TemporaryDirectory() as path:
+    folder = pathlib.Path(path)
+    text = folder / "text"
+    text.write_text(some_text())
+    run(0, minigpt, "train", *words(**MODEL, data=text, out=folder / "run"))
+    trained = json.loads((folder / "run/metrics.jsonl").read_text().splitlines()[-1])["val_loss"]
+
+    whole, perplexity, targets = found(evaluate())
+    check("a whole text: every token but the first is a target",
+          targets == len(some_text()) - 1, targets, len(some_text()))
+    check("perplexity is e to the loss", math.isclose(perplexity, math.exp(whole), rel_tol=1e-6), whole, perplexity)
+    for mesh in MESHES:
+        loss, _, count = found(evaluate(val_fraction=0.1, **mesh))
+        check(f"{mesh}: the loss of training's validation", abs(loss - trained) < 1e-5 and count < targets / 5, loss, trained)
+        loss, _, count = found(evaluate(micro_batch=3, **mesh))
+        check(f"{mesh}: the loss of the whole text", abs(loss - whole) < 1e-5 and count == targets, loss, whole)
+    check("bf16", abs(found(evaluate(precision="bf16"))[0] - whole) < 0.02)
+    if launcher:
+        said = run(0, *mpirun(launcher, 2), minigpt, "evaluate", *words(checkpoint=folder / "run", data=text, tp=2))
+        check("processes", abs(found(said)[0] - whole) < 1e-5 and said.count("perplexity") == 1, said)
+
+    check("nothing is written", sorted(p.name for p in folder.iterdir()) == ["run", "text"])
+    said = run(64, minigpt, "evaluate")
+    check("without a checkpoint", "checkpoint is not given" in said and "minigpt evaluate --checkpoint" in said, said)
+    said = run(66, minigpt, "evaluate", "--checkpoint", folder / "none")
+    check("a checkpoint that is not there", "none" in said, said)
+    said = run(78, minigpt, "evaluate", *words(checkpoint=folder / "run", data=text, layers=3))
+    check("another model", "layers" in said, said)
+    (folder / "short").write_text("t")
+    said = run(65, minigpt, "evaluate", *words(checkpoint=folder / "run", data=folder / "short"))
+    check("a text of one character", "too few to validate on" in said, said)
+    said = run(64, minigpt, "evaluate", *words(checkpoint=folder / "run", lr=1))
+    check("a flag of training", "--lr" in said, said)
+
+    run(0, llama, "train", *words(**MODEL, hidden=48, kv_heads=2, data=text, out=folder / "llama"))
+    check("triax-llama", "perplexity" in run(0, llama, "evaluate", "--checkpoint", folder / "llama", "--data", text))
+    run(0, resnet, "train", *words(width=4, steps=2, micro_batch=16, bn_samples=16, out=folder / "resnet"))
+    said = run(0, resnet, "evaluate", *words(checkpoint=folder / "resnet", micro_batch=16))
+    check("triax-resnet: its scores, and no perplexity", "top1" in said and "perplexity" not in said, said)
+
+sys.exit(1 if failures else 0)
