@@ -225,7 +225,7 @@ def overview(runs, hardware):
         rows[f"MFU, of the peak of {hardware[0]}"] = lambda r: utilization(r, hardware[1])
     rows["peak tensor memory of a rank"] = lambda r: show_bytes(max(held)) if (held := r.latest("memory_bytes")) else "?"
     if any(FORESEEN in r.settings for r in runs):
-        rows["memory foreseen, and the peak of each kind"] = lambda r: r.setting(FORESEEN)
+        rows["predicted memory, and the peak of each kind"] = lambda r: r.setting(FORESEEN)
     rows |= {
         "skipped steps": lambda r: str(len(r.skipped) or "none"),
         "mesh": lambda r: " x ".join(f"{axis} {r.setting(axis)}" for axis in ("dp", "pp", "ep", "cp", "tp")
@@ -309,7 +309,7 @@ def pipeline(trace, where):
     return ("<figure><h3>Pipeline <small>replica 0, tensor-parallel rank 0</small></h3>"
             f'<div class="scroll">{lanes.svg()}</div></figure>\n<p class="key">{key_of(kinds)}'
             "<span>number: micro-batch</span></p>\n<p><small>An action begins when it has received what it needs. The bubble "
-            "is the share of its time that the stage which idles longest does not work. "
+            "is the idle time of the stage that idles longest, as a share of the step. "
             + ("Simulated: every action takes the time that was measured, and every link the least latency that a handover "
                "showed." if expected else "Not simulated: these actions are no whole schedule.") + "</small></p>\n")
 

@@ -36,7 +36,7 @@ struct SampleOptions {
   int64_t tokens = 200, samples = 1;
   bool interactive = false;  ///< continue what is typed, line by line
   Sampling sampling = {};
-  int64_t slide = 1;  ///< tokens that leave a full context together; 0: half of it
+  int64_t slide = 1;  ///< oldest tokens to drop when the context is full; 0: half of them
   int64_t seed = 1;
   std::optional<DType> precision = {};  ///< none: the checkpoint's
   int pp = 1, tp = 1;

@@ -24,8 +24,8 @@ parallel::Settings what(SampleOptions& o) {
       .add("samples|num-samples|num-return-sequences", "N",
            "texts to generate, each from the prompt", &o.samples, {.range = {1, huge}})
       .add("slide", "N",
-           "tokens that leave a full context together; 0: half of it, 1: as few as possible, which "
-           "computes the whole context for each token",
+           "how many of the oldest tokens to drop at once when the context is full; 0: half of "
+           "them; 1: keeps the most context, but recomputes all of it for every token",
            &o.slide, {.range = {0, huge}});
 }
 

@@ -374,7 +374,9 @@ Settings search_settings(ScheduleOptions& o) {
       .add("memory", "1.5p|N",
            "activations of one micro-batch that a stage may hold: N, or in stages, as 1.5p",
            &o.memory)
-      .add("hold", "X", "what an activation counts between the two halves of its backward",
+      .add("hold", "X",
+           "share of an activation's memory that stays between backward of the input and backward "
+           "of the weights",
            &o.budget.hold, {.range = {0, 1000}})
       .add("objective", "span|makespan",
            "what to minimise: the longest stage from its first begin to its last end, or the time "

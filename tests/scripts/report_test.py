@@ -233,9 +233,9 @@ class RunTest(ScriptTest):
             self.assertIn(cell, equal)
         self.assertIn("<p>All are equal.</p>", self.page(a, self.run_of("c", line(1), settings__txt="lr = 0.5\n" + settings)))
         self.assertIn("No run directory has a configuration", self.page(self.run_of("d", line(1))))
-        self.assertNotIn("foreseen", page)
+        self.assertNotIn("predicted memory", page)
         foreseen = self.run_of("e", line(1), settings__txt='memory foreseen = "1 KB: parameters 1 KB"\n')
-        self.assertIn('foreseen, and the peak of each kind</th><td>1 KB: parameters 1 KB</td>', self.page(foreseen))
+        self.assertIn('predicted memory, and the peak of each kind</th><td>1 KB: parameters 1 KB</td>', self.page(foreseen))
 
     def test_share_of_a_peak(self):
         a = self.run_of("a", line(1, seconds=2) + line(2, seconds=2), settings__txt='dp = 2\npp = 1\ntp = 2\n'

@@ -166,7 +166,7 @@ def the_schedule_that_was_traced(shop):
     run = train(shop, "mine", layers=2, steps=3, comm="threads", ranks=2, pp=2, schedule="zb-h1", warmup=0, resume="auto")
     page = report(shop, run)
     assert "simulated, gpipe: " in page.text
-    assert "B, parameters " in page.row("memory foreseen, and the peak of each kind")[0]
+    assert "B, parameters " in page.row("predicted memory, and the peak of each kind")[0]
 
 
 def checkpoints(shop):
