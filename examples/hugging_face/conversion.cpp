@@ -22,8 +22,12 @@ std::vector<parallel::Verb> conversion_verbs(const Architecture& a) {
   out.add("checkpoint|ckpt|ckpt-path|model|model-path|out-dir", "DIR",
           "checkpoint RUN/step-N, or a run directory, whose newest is taken", &to->checkpoint,
           {.shown = must.shown})
-      .add("to", "DIR", "new model directory: config.json and model.safetensors, in fp32", &to->to,
-           must)
+      .add("to", "DIR", "new model directory: config.json and model.safetensors", &to->to, must)
+      .add("dtype|torch-dtype", "fp32|bf16|fp16", "of the weights that are written",
+           parallel::choice(to->dtype, {{"fp32", f32}, {"bf16", bf16}, {"fp16", f16}}))
+      .add("max-shard-gb|max-shard-size", "X",
+           "gigabytes of a file of weights at most; a larger model has several, and an index",
+           &to->shard_gb, {.range = {1e-6, 1e6}})
       .add("tokenizer", "DIR",
            "model directory whose tokenizer, chat template and generation_config.json go along",
            &to->tokenizer, {.shown = "those of the run, or of the weights that it began with"})

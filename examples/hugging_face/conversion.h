@@ -89,6 +89,8 @@ struct ExportOptions {
   std::string checkpoint, to;
   parallel::Weights weights = parallel::Weights::trained;
   std::string tokenizer = {};  ///< a directory with the tokenizer's files; empty: see export_model
+  DType dtype = f32;           ///< of the weights that are written
+  double shard_gb = 5;         ///< gigabytes of one file, as transformers has them
 };
 
 /// Gives the settings of the model the values of config.json. Throws Error 65 for features that

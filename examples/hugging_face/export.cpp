@@ -40,8 +40,8 @@ void check_tensors(const Architecture& a, const parallel::Checkpoint& checkpoint
 using Read = std::function<Tensor(const Rule&, const Part&)>;
 
 /// Returns all tensors of the other model, each of which is read when it is written.
-std::vector<nn::NamedTensor> tensors_of(const std::vector<Rule>& rules, const Read& read,
-                                        Progress& progress) {
+std::vector<nn::NamedTensor> tensors_of(const std::vector<Rule>& rules, DType dtype,
+                                        const Read& read, Progress& progress) {
   std::vector<nn::NamedTensor> all;
   for (const Rule& rule : rules)
     for (const Part& part : rule.parts) {
@@ -51,9 +51,43 @@ std::vector<nn::NamedTensor> tensors_of(const std::vector<Rule>& rules, const Re
         copy_(theirs.view(place.shape()), place);
         progress.add(theirs.bytes());
       };
-      all.push_back({part.name, deferred(part.shape, f32, fill)});
+      all.push_back({part.name, deferred(part.shape, dtype, fill)});
     }
   return all;
+}
+
+/// Writes tensors into files of at most `limit` bytes, or one tensor each, with an index if there
+/// are several.
+void write_weights(const std::vector<nn::NamedTensor>& all, double limit, const std::string& to,
+                   const Files& files) {
+  std::vector<std::vector<nn::NamedTensor>> shards(1);
+  uint64_t total = 0, here = 0;
+  for (auto& tensor : all) {
+    uint64_t bytes = tensor.value.bytes();
+    if (here > 0 && double(here + bytes) > limit) shards.emplace_back(), here = 0;
+    shards.back().push_back(tensor);
+    here += bytes, total += bytes;
+  }
+  std::string map;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    std::string name = "model.safetensors";
+    if (shards.size() > 1)
+      name = fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+    nn::write_tensors(to + "/" + name, shards[i], {{"format", "pt"}}, files);
+    for (auto& tensor : shards[i])
+      map +=
+          fmt::format("{}\n    {}: \"{}\"", map.empty() ? "" : ",", nn::quoted(tensor.name), name);
+  }
+  if (shards.size() > 1)
+    files.write(
+        to + "/model.safetensors.index.json",
+        fmt::format(
+            "{{\n  \"metadata\": {{\"total_size\": {}}},\n  \"weight_map\": {{{}\n  }}\n}}\n",
+            total, map));
+}
+
+const char* torch_name(DType t) {
+  return t == f32 ? "float32" : t == bf16 ? "bfloat16" : "float16";
 }
 
 bool is_tokenizer(const std::string& name) {
@@ -148,7 +182,7 @@ Keys ends_of_text(const std::string& from, const std::string& directory, int64_t
   return {ends.begin(), ends.end()};
 }
 
-std::string config_text(const Architecture& a, const Keys& ends) {
+std::string config_text(const Architecture& a, DType dtype, const Keys& ends) {
   std::string text = fmt::format("{{\n  \"architectures\": [{}],\n  \"model_type\": {}",
                                  nn::quoted(a.fitting().name), nn::quoted(a.fitting().type));
   auto add = [&](std::string_view key, std::string_view value) {
@@ -158,7 +192,7 @@ std::string config_text(const Architecture& a, const Keys& ends) {
   for (const FixedKey& f : a.fixed) add(f.key, f.allowed[0]);
   for (auto& [key, value] : a.config()) add(key, value);
   for (auto& [key, value] : ends) add(key, value);  // if null: transformers has its own defaults
-  add("torch_dtype", "\"float32\"");
+  add("torch_dtype", nn::quoted(torch_name(dtype)));
   return text + "\n}\n";
 }
 
@@ -180,21 +214,20 @@ void export_model(const Architecture& a, const ExportOptions& o, const Files& fi
   for (const Rule& rule : rules) parameters += rule.parts.empty() ? 0 : rule.full.numel();
 
   NewDirectory to(o.to, files);
-  Progress progress("exported", uint64_t(parameters) * sizeof(float));
+  Progress progress("exported", uint64_t(parameters) * size_of(o.dtype));
   auto read = [&](const Rule& rule, const Part& part) {
     parallel::Part stored{.full = rule.full};
     if (part.index >= 0) stored.dim = 0, stored.begin = part.index, stored.length = 1;
     return parallel::stored_weight(checkpoint, rule.ours, stored, o.weights);
   };
-  nn::write_tensors(to.work() + "/model.safetensors", tensors_of(rules, read, progress),
-                    {{"format", "pt"}}, files);
+  write_weights(tensors_of(rules, o.dtype, read, progress), o.shard_gb * 1e9, to.work(), files);
   give_tokenizer(o, a.fitting().type, checkpoint, to.work(), files);
   std::string from = files_beside(checkpoint, o);
   files.write(to.work() + "/config.json",
-              config_text(a, ends_of_text(from, to.work(), *a.sizes.back().second)));
+              config_text(a, o.dtype, ends_of_text(from, to.work(), *a.sizes.back().second)));
   to.publish();
-  fmt::print("exported {} parameters of {} to {}, as a {} in f32\n", parameters, checkpoint.path(),
-             o.to, a.fitting().name);
+  fmt::print("exported {} parameters of {} to {}, as a {} in {}\n", parameters, checkpoint.path(),
+             o.to, a.fitting().name, o.dtype);
 }
 
 }  // namespace triax::hf

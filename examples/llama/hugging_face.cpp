@@ -22,14 +22,15 @@ struct Kind {
   /// The mixture: with Mixtral's names and weights that add up to 1; of experts as large as an MLP;
   /// of another size; and with shared ones beside them.
   enum Experts { none, mixtral, plain, sized, shared } experts;
-  double theta, eps;  ///< where config.json has none
+  double theta, eps;                         ///< where config.json has none
   bool window = false, norms_after = false;  ///< may have a window; always has such norms
 };
 constexpr auto off = LlamaConfig::QkNorm::off;
 constexpr Kind kinds[] = {
     {"LlamaForCausalLM", "llama", off, false, Kind::none, 1e4, 1e-6},
     {"MistralForCausalLM", "mistral", off, false, Kind::none, 1e4, 1e-6, true},
-    {"Olmo2ForCausalLM", "olmo2", LlamaConfig::QkNorm::all, false, Kind::none, 1e4, 1e-5, false, true},
+    {"Olmo2ForCausalLM", "olmo2", LlamaConfig::QkNorm::all, false, Kind::none, 1e4, 1e-5, false,
+     true},
     {"Qwen2ForCausalLM", "qwen2", off, true, Kind::none, 1e4, 1e-6},
     {"Qwen3ForCausalLM", "qwen3", LlamaConfig::QkNorm::head, false, Kind::none, 1e4, 1e-6},
     {"MixtralForCausalLM", "mixtral", off, false, Kind::mixtral, 1e6, 1e-5, true},
@@ -230,7 +231,8 @@ Rules rules(const LlamaConfig& m) {
   Rules all{same("tokens.table", "model.embed_tokens.weight", table)};
   for (int64_t i = 0; i < m.layers; ++i) {
     std::string ours = fmt::format("block{}.", i), theirs = fmt::format("model.layers.{}.", i);
-    const char *first = "post_attention_layernorm.weight", *second = "post_feedforward_layernorm.weight";
+    const char *first = "post_attention_layernorm.weight",
+               *second = "post_feedforward_layernorm.weight";
     if (!m.norms_after) second = std::exchange(first, "input_layernorm.weight");
     all.push_back(same(ours + "norm1.gamma", theirs + first, {m.width}));
     add_attention(all, m, ours, theirs + "self_attn.");

@@ -16,7 +16,7 @@ struct LlamaConfig {
   int64_t vocab = 0;     ///< 0: as many as the tokenizer has
   int64_t head_dim = 0;  ///< 0: width / heads
   bool qkv_bias = false;
-  int64_t window = 0;       ///< a query sees the last `window` keys, its own too; 0: all
+  int64_t window = 0;        ///< a query sees the last `window` keys, its own too; 0: all
   bool norms_after = false;  ///< of what attention and the MLP give, as in OLMo 2; else before them
   /// The RMS norm of queries and keys before rotary: of each head, or of all heads together.
   enum class QkNorm { off, head, all } qk_norm = QkNorm::off;
@@ -55,8 +55,8 @@ inline void check_heads(const LlamaConfig& c) {
 }
 
 /// The first half of a pre-norm block of Llama 2 and 3 (Touvron et al., 2023): x +
-/// attention(norm(x)), or x + norm(attention(x)), with grouped queries; key-value heads are split over the tensor-parallel
-/// ranks. x [rows, width]. Blocks add x + f(norm2(x)), or x + norm2(f(x)).
+/// attention(norm(x)), or x + norm(attention(x)), with grouped queries; key-value heads are split
+/// over the tensor-parallel ranks. x [rows, width]. Blocks add x + f(norm2(x)), or x + norm2(f(x)).
 class LlamaAttention : public triax::nn::Module {
  protected:
   using Tensor = triax::Tensor;
@@ -107,11 +107,11 @@ class LlamaAttention : public triax::nn::Module {
     triax::nn::AttendOptions keys{.window = window_};
     Tensor a = triax::nn::attend(*this, batch, {in[0], in[1], parts.back()}, keys),
            y = added(x, out_, norm1_, a);
-    y = remade(saves, y, a,
-               [this, seen, keys, q = in[0].detach(), k = in[1].detach(),
-                v = parts.back().detach()] {
-                 return triax::nn::attend(*this, seen, {q, k, v}, keys);
-               });
+    y = remade(
+        saves, y, a,
+        [this, seen, keys, q = in[0].detach(), k = in[1].detach(), v = parts.back().detach()] {
+          return triax::nn::attend(*this, seen, {q, k, v}, keys);
+        });
     for (size_t i = 0; i < turned.size(); ++i)
       y = remade(saves, y, turned[i],
                  [turn, heads = parts[i].detach(), norm = i ? k_norm_ : q_norm_] {

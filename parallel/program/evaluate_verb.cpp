@@ -16,14 +16,14 @@ void print_result(const Task& task, const Trainer& trainer, double loss) {
   fmt::print("loss {:.8g}", loss);
   if (task.unit == "tokens") fmt::print("  perplexity {:.8g}", std::exp(loss));
   for (auto& [name, score] : trainer.scores()) fmt::print("  {} {:.8g}", name, score);
-  fmt::print("  over {:.0f} targets of {}\n", targets,
-             counted(task.held_out->count(), "sample"));
+  fmt::print("  over {:.0f} targets of {}\n", targets, counted(task.held_out->count(), "sample"));
 }
 
 int evaluate(ProgramOptions& p, TrainOptions& o, const Invocation& call) {
-  check_input(!o.init.empty(), Exit::usage,
-              "evaluate: checkpoint is not given\n  For example: {} evaluate --checkpoint runs/mine",
-              p.name);
+  check_input(
+      !o.init.empty(), Exit::usage,
+      "evaluate: checkpoint is not given\n  For example: {} evaluate --checkpoint runs/mine",
+      p.name);
   CheckpointState state = take_model_settings(p.settings, o.init);
   if (p.init) p.init(o.init, state);
   (void)parse(call.line, std::vector<std::string>(call.argv + 1, call.argv + call.argc),
@@ -56,18 +56,20 @@ Verb evaluate_verb(ProgramOptions& p, std::string_view asked) {
           "RUN/step-N, or a run directory, whose newest is taken; its model settings are the "
           "defaults",
           &o->init, {.shown = "none, must be given"});
-  return {.name = "evaluate",
-          .what = "Computes the loss of a checkpoint over held-out data, on any mesh.",
-          .settings = joined({own, p.settings,
-                              only(train_settings(*o),
-                                   {"config", "precision", "micro-batch", "dp", "pp", "ep", "cp",
-                                    "tp", "sequence-parallel", "zero", "chunks", "schedule",
-                                    "cp-form", "placement", "bitwise", "tp-slices", "row-parts",
-                                    "comm", "ranks", "device", "nondeterministic"})}),
-          .examples = {p.name + " evaluate --checkpoint runs/mine",
-                       p.name + " evaluate --checkpoint runs/mine --comm threads --ranks 4 --tp 2"},
-          .run = [&p, o](const Invocation& call) { return evaluate(p, *o, call); },
-          .elsewhere = "eval|validate|test|perplexity"};
+  return {
+      .name = "evaluate",
+      .what = "Computes the loss of a checkpoint over held-out data, on any mesh.",
+      .settings = joined(
+          {own, p.settings,
+           only(train_settings(*o),
+                {"config",  "precision", "micro-batch",       "dp",        "pp",        "ep",
+                 "cp",      "tp",        "sequence-parallel", "zero",      "chunks",    "schedule",
+                 "cp-form", "placement", "bitwise",           "tp-slices", "row-parts", "comm",
+                 "ranks",   "device",    "nondeterministic"})}),
+      .examples = {p.name + " evaluate --checkpoint runs/mine",
+                   p.name + " evaluate --checkpoint runs/mine --comm threads --ranks 4 --tp 2"},
+      .run = [&p, o](const Invocation& call) { return evaluate(p, *o, call); },
+      .elsewhere = "eval|validate|test|perplexity"};
 }
 
 }  // namespace triax::parallel

@@ -13,10 +13,12 @@ constexpr int64_t tokens = 9, kv_heads = 2, group = 3, dim = 4;
 struct Layer : Module {};
 
 /// Queries, keys and values of so many tokens.
-struct Projection {
-  Tensor q = filled({tokens, kv_heads, group, dim}, 1), k = filled({tokens, kv_heads, 1, dim}, 2),
-         v = filled({tokens, kv_heads, 1, dim}, 3);
-  Projection part(int64_t begin, int64_t n) const {
+struct Projection : Qkv {
+  explicit Projection(uint64_t key = 1)
+      : Qkv{filled({tokens, kv_heads, group, dim}, key),
+            filled({tokens, kv_heads, 1, dim}, key + 1),
+            filled({tokens, kv_heads, 1, dim}, key + 2)} {}
+  Qkv part(int64_t begin, int64_t n) const {
     return {narrow(q, 0, begin, n), narrow(k, 0, begin, n), narrow(v, 0, begin, n)};
   }
 };
@@ -26,29 +28,30 @@ TEST(KeyValueCache, GivesWhatAttentionOverAllTokensGives) {
   NoGrad guard;
   Layer first, second;
   Projection all;
-  Tensor expected = attention(all.q, all.k, all.v, {.time = tokens});
-  for (std::vector<int64_t> parts :
-       {std::vector<int64_t>{9}, {1, 1, 1, 1, 1, 1, 1, 1, 1}, {4, 5}, {3, 1, 1, 4}}) {
-    KeyValueCache cache(tokens + 2);
-    for (int64_t n : parts) {
-      int64_t at = cache.tokens();
-      Projection p = all.part(at, n);
-      Tensor y = cache.attend(first, p);
-      expect_near(y, values(expected.narrow(0, at, n)), 1e-14);
-      cache.attend(second, {p.q, p.v, p.k});
-      cache.advance(n);
+  for (int64_t window : {0, 1, 3, 20}) {
+    Tensor expected = attention(all.q, all.k, all.v, {.time = tokens, .window = window});
+    for (std::vector<int64_t> parts :
+         {std::vector<int64_t>{9}, {1, 1, 1, 1, 1, 1, 1, 1, 1}, {4, 5}, {3, 1, 1, 4}}) {
+      KeyValueCache cache(tokens + 2);
+      for (int64_t n : parts) {
+        int64_t at = cache.tokens();
+        Qkv p = all.part(at, n);
+        Tensor y = cache.attend(first, p, window);
+        expect_near(y, values(expected.narrow(0, at, n)), 1e-14);
+        cache.attend(second, {p.q, p.v, p.k});
+        cache.advance(n);
+      }
+      EXPECT_EQ(cache.tokens(), tokens);
     }
-    EXPECT_EQ(cache.tokens(), tokens);
   }
 }
 
 TEST(KeyValueCache, ForgetsWhatIsTruncated) {
   NoGrad guard;
   Layer layer;
-  Projection all,
-      other{filled(all.q.shape(), 4), filled(all.k.shape(), 5), filled(all.v.shape(), 6)};
+  Projection all, other(4);
   KeyValueCache cache(tokens);
-  auto read = [&](const Projection& p) {
+  auto read = [&](const Qkv& p) {
     Tensor y = cache.attend(layer, p);
     cache.advance(p.q.size(0));
     return y;
