@@ -1,4 +1,4 @@
-#include "triax/core/interop.h"
+#include "triax/core/interop/interop.h"
 
 #include <gtest/gtest.h>
 
@@ -6,9 +6,9 @@
 
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_directory.h"
-#include "triax/core/dlpack.h"
+#include "triax/core/interop/dlpack.h"
+#include "triax/core/interop/npy.h"
 #include "triax/core/io/files.h"
-#include "triax/core/io/npy.h"
 
 namespace triax {
 namespace {

@@ -24,6 +24,7 @@ INSIDE = {
         ["core/numbers", "core/functors/list"],
         ["core"],
         ["core/io", "core/functors", "core/shared"],
+        ["core/interop"],
         ["core/cpu", "core/cuda", "core/meta"],
         ["core/backend.cpp"],
     ],

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "triax/core/check.h"
-#include "triax/core/interop.h"
+#include "triax/core/interop/interop.h"
 
 // Tensors of PyTorch, JAX, CuPy and others without a copy, by DLPack (dmlc.github.io/dlpack), whose
 // header is Debian's package libdlpack-dev. Python hands them over in capsules named "dltensor".

@@ -1,4 +1,4 @@
-#include "triax/core/io/npy.h"
+#include "triax/core/interop/npy.h"
 
 #include <cstring>
 #include <regex>

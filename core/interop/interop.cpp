@@ -1,4 +1,4 @@
-#include "triax/core/interop.h"
+#include "triax/core/interop/interop.h"
 
 #include <memory>
 #include <utility>

@@ -4,8 +4,8 @@
 
 #include "triax/core/tensor.h"
 
-// Values that other libraries hold, and values for people. NumPy's files: core/io/npy.h; tensors of
-// Python's libraries: core/dlpack.h.
+// Values that other libraries hold, and values for people. NumPy's files: core/interop/npy.h;
+// tensors of Python's libraries: core/interop/dlpack.h.
 namespace triax {
 
 /// Returns a tensor, row-major, over memory of the caller: both see what the other writes. `data`
