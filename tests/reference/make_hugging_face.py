@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write tests/reference/{gpt2,llama,llama3,qwen2,qwen3,mixtral,olmoe,qwen2_moe,qwen3_moe}: tiny random models as
+"""Write tests/reference/{gpt2,llama,llama3,qwen2,qwen3,mixtral,olmoe,qwen2_moe,qwen3_moe,mistral,olmo2}: tiny random models as
 Hugging Face's transformers saves them, and what they compute. llama3 and qwen3 have tied embeddings, llama3 the rotary
 scaling of Llama 3.1, and qwen3_moe a block without experts.
 
@@ -17,8 +17,8 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM,
-                          OlmoeConfig, OlmoeForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen2MoeConfig,
+from transformers import (GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, MixtralConfig,
+                          MixtralForCausalLM, Olmo2Config, Olmo2ForCausalLM, OlmoeConfig, OlmoeForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen2MoeConfig,
                           Qwen2MoeForCausalLM, Qwen3Config, Qwen3ForCausalLM, Qwen3MoeConfig, Qwen3MoeForCausalLM)
 
 HERE = Path(__file__).resolve().parent
@@ -95,6 +95,10 @@ def main() -> None:
         mlp_only_layers=[0])))
     write("qwen2", Qwen2ForCausalLM(Qwen2Config(**dense)))
     write("qwen3", Qwen3ForCausalLM(Qwen3Config(**dense, head_dim=8, tie_word_embeddings=True)))
+
+    torch.manual_seed(20266)
+    write("mistral", MistralForCausalLM(MistralConfig(**dense, sliding_window=5)))
+    write("olmo2", Olmo2ForCausalLM(Olmo2Config(**dense)))
 
 
 if __name__ == "__main__":

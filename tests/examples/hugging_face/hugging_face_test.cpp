@@ -168,7 +168,7 @@ TEST_P(HuggingFace, AFailureAtAnyMomentLeavesNothingBehind) {
 
 INSTANTIATE_TEST_SUITE_P(Models, HuggingFace,
                          ::testing::Values("gpt2", "llama", "llama3", "qwen2", "qwen3", "mixtral",
-                                           "olmoe", "qwen2_moe", "qwen3_moe"),
+                                           "olmoe", "qwen2_moe", "qwen3_moe", "mistral", "olmo2"),
                          [](auto& test) { return std::string(test.param); });
 
 // As older files write it; and how an exported one does.
@@ -197,7 +197,9 @@ TEST(HuggingFaceLlama, MissingKeysHaveTheDefaultsOfTheirClass) {
   for (auto [name, theta, eps] : {std::tuple("llama", "10000.0", "1e-06"),
                                   {"mixtral", "1000000.0", "1e-05"},
                                   {"olmoe", "10000.0", "1e-05"},
-                                  {"qwen3_moe", "10000.0", "1e-06"}}) {
+                                  {"qwen3_moe", "10000.0", "1e-06"},
+                                  {"mistral", "10000.0", "1e-06"},
+                                  {"olmo2", "10000.0", "1e-05"}}) {
     HubModel model = llama_model(name);
     HubCopy copy(model);
     copy.replace("config.json", "\"rope_parameters\"", "\"rope_parts\"");

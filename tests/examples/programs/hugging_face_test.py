@@ -17,7 +17,7 @@ import time
 
 from minigpt_program import Run, kill, metrics, some_text
 
-programs = {"gpt2": sys.argv[1]} | dict.fromkeys(["llama", "llama3", "qwen2", "qwen3", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe"], sys.argv[2])
+programs = {"gpt2": sys.argv[1]} | dict.fromkeys(["llama", "llama3", "qwen2", "qwen3", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "mistral", "olmo2"], sys.argv[2])
 reference = pathlib.Path(__file__).resolve().parents[2] / "reference"
 fixture = pathlib.Path(__file__).resolve().parents[2] / "fixtures/bpe"
 kills = int(os.environ.get("TRIAX_KILLS", "6"))
@@ -69,6 +69,31 @@ def exports_master_weights(path):
     values = tensor(path / "half-out/model.safetensors", "transformer.wte.weight" if b"transformer.wte" in exact
                     else "wte.weight")
     assert any(struct.pack("<f", v)[:2] != b"\0\0" for v in values), "weights of bf16 precision"
+
+
+def exports_in_16_bits_and_in_several_files(path):
+    """transformers loads them; imported again, the weights are those of one file in 32 bits, rounded."""
+    run("qwen3", f"export --checkpoint {path}/qwen3 --to {path}/one-file --dtype bf16")
+    said = run("qwen3", f"export --checkpoint {path}/qwen3 --to {path}/files --dtype bf16 --max-shard-gb 1e-5")
+    assert "in bf16" in said, said
+    config = json.loads((path / "files/config.json").read_text())
+    assert config["torch_dtype"] == "bfloat16", config
+    index = json.loads((path / "files/model.safetensors.index.json").read_text())
+    names = sorted(set(index["weight_map"].values()))
+    count = len(names)
+    assert count > 2 and names == [f"model-{i + 1:05}-of-{count:05}.safetensors" for i in range(count)], names
+    sizes = [(path / "files" / name).stat().st_size for name in names]
+    one = (path / "one-file/model.safetensors").read_bytes()
+    header = json.loads(one[8:8 + int.from_bytes(one[:8], "little")])
+    assert header.keys() - {"__metadata__"} == index["weight_map"].keys()
+    assert {entry["dtype"] for name, entry in header.items() if name != "__metadata__"} == {"BF16"}
+    assert index["metadata"]["total_size"] == max(e["data_offsets"][1] for n, e in header.items() if n != "__metadata__")
+    assert sum(sizes) > index["metadata"]["total_size"], sizes
+    for directory in "one-file", "files":
+        run("qwen3", f"import --from {path}/{directory} --out {path}/{directory}-run")
+    steps = [path / f"{directory}-run/step-0" for directory in ("one-file", "files")]
+    tensors = [sorted(p.read_bytes() for p in step.glob("*.safetensors")) for step in steps]
+    assert tensors[0] == tensors[1] and tensors[0], "weights of one file and of several"
 
 
 def trains_further_on_a_mesh(name, path):
@@ -360,6 +385,7 @@ with tempfile.TemporaryDirectory() as folder:
         run(name, f"import --from {reference}/{name} --out {path}/{name}")
         trains_further_on_a_mesh(name, path)
     exports_master_weights(path)
+    exports_in_16_bits_and_in_several_files(path)
     exports_what_transformers_has(path)
     the_tokenizer_goes_along(path)
     the_lines_of_python_in_the_docs_make_tokens(path)
