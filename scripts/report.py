@@ -17,7 +17,7 @@ sys.path.insert(0, str(HERE / "readers"))
 import report_charts as charts  # noqa: E402
 from pipeline_trace import read_trace, simulated  # noqa: E402
 from report_charts import Chart, Line, escaped, short_number  # noqa: E402
-from run_files import (Arguments, Fail, expect, literals, member, parse, path, printable, run,  # noqa: E402
+from run_files import (Arguments, Fail, expect, literals, member, metrics_of, parse, path, printable, run,  # noqa: E402
                        small_text, unquoted)
 
 BEGINS = "<!doctype html><!-- written by triax report -->\n"
@@ -69,14 +69,6 @@ class Run:
 
 def median(values):
     return sorted(values)[len(values) // 2] if values else 0
-
-
-def metrics_of(directory):
-    """The run says where it wrote them; a directory that was moved or copied has its own."""
-    said, own = small_text(f"{directory}/metrics_path").split("\n")[0], f"{directory}/metrics.jsonl"
-    copied = os.path.basename(said) == "metrics.jsonl" and os.path.isfile(own) and os.path.isfile(
-        os.path.join(os.path.dirname(said), "metrics_path"))  # said is another run's
-    return said if os.path.isfile(said) and not copied else own
 
 
 def add_record(r, record, source):

@@ -11,7 +11,7 @@ add_test(NAME repository.setup_script COMMAND ${Python3_EXECUTABLE}
 add_test(NAME repository.launch_script COMMAND ${Python3_EXECUTABLE}
   ${CMAKE_CURRENT_LIST_DIR}/scripts/launch_test.py)
 foreach(script chart common compare_checkpoints digits gpu_check gpu_goals launch_elastic launch_restarts launch_start
-    offline overlay report slurm)
+    offline overlay relay report slurm)
   add_test(NAME repository.${script}_script COMMAND ${Python3_EXECUTABLE}
     ${CMAKE_CURRENT_LIST_DIR}/scripts/${script}_test.py)
 endforeach()
@@ -134,7 +134,7 @@ if(TRIAX_INSTALL)
   add_test(NAME package.slurm_scripts COMMAND sh -c "cd ${prefix}/share/triax/slurm && test -x one_node.sh \
     -a -x one_node_gpus.sh -a -x several_nodes.sh -a -x several_nodes_gpus.sh")
   add_test(NAME package.readers COMMAND sh -c "cd ${prefix}/bin && ./triax-report --help && ./triax-overlay --help \
-    && ./triax-compare-checkpoints --help && ./triax-bisect-runs --help && ./triax-report none --hardware h100")
+    && ./triax-compare-checkpoints --help && ./triax-bisect-runs --help && ./triax-relay --help && ./triax-report none --hardware h100")
   set_tests_properties(package.readers PROPERTIES PASS_REGULAR_EXPRESSION
     "triax: error 66: report: there is no none" FAIL_REGULAR_EXPRESSION Traceback)
   set_tests_properties(package.launcher package.elastic_launcher package.minigpt package.manual package.slurm_scripts

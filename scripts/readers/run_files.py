@@ -1,4 +1,4 @@
-"""What report.py, overlay.py, compare_checkpoints.py and bisect_runs.py share: how they fail, and how they read the files of a run."""
+"""What the scripts that read the files of runs share: how they fail, and how they read."""
 
 import argparse
 import json
@@ -83,6 +83,14 @@ def small_text(path):
         text = file.read(SMALL + 1)
     expect(len(text) <= SMALL, 65, f"{path}: more than {SMALL} bytes; expected a text of a run")
     return os.fsdecode(text)
+
+
+def metrics_of(directory):
+    """The run says where it wrote them; a directory that was moved or copied has its own."""
+    said, own = small_text(f"{directory}/metrics_path").split("\n")[0], f"{directory}/metrics.jsonl"
+    copied = os.path.basename(said) == "metrics.jsonl" and os.path.isfile(own) and os.path.isfile(
+        os.path.join(os.path.dirname(said), "metrics_path"))  # said is another run's
+    return said if os.path.isfile(said) and not copied else own
 
 
 # JSON of files that are not to be trusted. `source` begins what is said about them.
