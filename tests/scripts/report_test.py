@@ -5,6 +5,8 @@ import math
 import os
 import random
 import re
+import shutil
+import subprocess
 import unittest
 
 from run_fixtures import ScriptTest, gpipe_trace, line
@@ -12,6 +14,16 @@ import report
 import report_charts as charts
 from pipeline_trace import Action, Pipeline
 from run_files import Fail, unquoted
+
+
+# Moves the pointer over the first chart, and says in the title what is seen.
+PROBE = """<script>onload = () => {
+  const svg = document.querySelector('svg[data-x]'), box = svg.getBoundingClientRect();
+  svg.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + box.width * 0.7, clientY: box.top + 9}));
+  const values = svg.closest('figure').querySelector('.values'), shown = values.getBoundingClientRect();
+  const ends = [...svg.querySelectorAll('text.x'), values].map(e => e.getBoundingClientRect().right);
+  document.title = `${innerWidth >= Math.max(...ends) && shown.left >= 0} ${shown.height > 0} ${values.textContent}`;
+}</script></body>"""
 
 
 class AxisTest(unittest.TestCase):
@@ -261,6 +273,19 @@ class RunTest(ScriptTest):
         page = self.page(self.run_of("a", line(1), trace__json=gpipe_trace().replace('"B1"', '"X1"')))
         self.assertIn("Not simulated: these actions are no whole schedule.", page)
         self.assertIn("a/trace.json", self.call(self.run_of("a", line(1), trace__json=gpipe_trace()[:-9]), code=65))
+
+    @unittest.skipUnless(shutil.which("chromium"), "no chromium")
+    def test_values_under_the_pointer_on_wide_and_narrow_screens(self):
+        page = self.page(*(self.run_of(name, "".join(line(step) for step in range(1, last))) for name, last in (("a", 12), ("b", 6))))
+        (self.folder / "probe.html").write_text(page.replace("</body>", PROBE))
+        for width in (360, 600, 1200):
+            done = subprocess.run(["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900", "--dump-dom",
+                                   f"--user-data-dir={self.folder}/browser", f"file://{self.folder}/probe.html"],
+                                  capture_output=True, text=True, timeout=120)
+            if done.returncode != 0:
+                self.skipTest(f"chromium: {done.stderr[-200:]}")
+            self.assertEqual(re.findall("<title>(.*?)</title>", done.stdout, re.S),
+                             ["true true a  0.125  at step 8\nb  0.2  at step 5"], width)
 
     def test_only_pages_are_replaced(self):
         a = self.run_of("a", line(1))
