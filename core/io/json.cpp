@@ -40,11 +40,18 @@ class Check final : public nlohmann::json_sax<json> {
     if (dynamic_cast<const json::parse_error*>(&e) == nullptr)
       fail(Exit::data, "{}, a number is out of range", source_);
     size_t before = std::min(byte > 0 ? byte - 1 : 0, text_.size());
-    fail(Exit::data, "{}, not JSON at byte {}, line {}", source_, byte,
-         1 + std::count(text_.begin(), text_.begin() + before, '\n'));
+    fail(Exit::data, "{}, not JSON at byte {}, line {}{}", source_, byte,
+         1 + std::count(text_.begin(), text_.begin() + before, '\n'), extra_comma(before));
   }
 
  private:
+  /// Returns `: a comma before }`, if that is the mistake: editors and other formats allow it.
+  std::string extra_comma(size_t at) const {
+    size_t last = text_.substr(0, at).find_last_not_of(" \t\r\n");
+    bool closes = at < text_.size() && (text_[at] == '}' || text_[at] == ']');
+    bool extra = closes && last != text_.npos && text_[last] == ',';
+    return extra ? fmt::format(": a comma before {}", text_[at]) : "";
+  }
   bool value() const {
     check_input(std::ssize(keys_) <= deepest_, Exit::data, "{}, nested deeper than {}", source_,
                 deepest_);

@@ -29,6 +29,8 @@ TEST(Safetensors, NamesWhatIsWrong) {
       {std::string("{}\0", 3), 0, "zero byte"},
       {"{}x", 0, "not JSON at byte"},
       {"{\"x\":", 0, "not JSON at byte"},
+      {"{\"x\":1,}", 0, "not JSON at byte 8, line 1: a comma before }"},
+      {"{\"x\":[1,\n ]}", 0, "not JSON at byte 11, line 2: a comma before ]"},
       {"{\"\xff\":1}", 0, "not JSON at byte"},
       {R"({"x":[]})", 0, "x of the file is not an object"},
       {R"({"x":"y"})", 0, "x of the file is not an object"},

@@ -175,6 +175,7 @@ TEST_F(DeepSpeedBatch, NotesSayWhichValueIsMeant) {
   EXPECT_TRUE(says(
       notes, "no effect: scheduler.params.warmup_min_lr: 0 is the only value that triax takes\n"));
   EXPECT_TRUE(says(notes, "no effect: amp.enabled: triax has no amp\n"));
+  EXPECT_TRUE(says(apply(R"({"wandb": {"enabled": true}})"), "triax-relay sends to W&B"));
 }
 
 TEST_F(DeepSpeedBatch, ReadsCommentsAndKeysWithoutQuotes) {
@@ -208,7 +209,7 @@ TEST_F(DeepSpeedBatch, FilesThatAreNone) {
   };
   is_none("steps = 3\n", " does not start with an open brace");
   is_none("// one\n{\n  a: 1,\n  type: AdamW }\n", ", line 4");
-  is_none("{\r\n\"a\": [1,\r\n2,,]}", ", line 3");
+  is_none("{\r\n\"a\": [1,\r\n2,,]}", ", line 3: a comma before ]");
   is_none("/*\n*/{\n\"a\": \"\\ud800\"}", ", line 3");
   is_none(std::string("{\n\"a\": \"\xFF\"}"), ", line 2");
   for (const char* text : {"/* no end {", "{\"a\": \"no end", "{\"a\": \"no end\\", "/", "/*", "#"})
