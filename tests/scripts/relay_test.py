@@ -132,17 +132,18 @@ class RelayTest(ScriptTest):
             self.assertEqual(self.steps(), list(range(1, 10)))
             self.assertEqual([values["loss"] for _, _, values in self.sent()], [1, 1 / 2, 1 / 3, 1 / 4, 1 / 5, 7, 7, 7, 8])
 
-    def test_lines_that_come_as_the_run_ends_are_sent(self):
-        self.write(1)
+    def test_a_run_that_is_replaced_and_ends_at_once_is_sent(self):
+        self.write(1, 2, seconds=1)
         with open(self.run_dir / "lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             relay = subprocess.Popen([sys.executable, SCRIPTS / self.script, "mine", "--to", "wandb", "--wait", "0"],
                                      cwd=self.folder, stdout=subprocess.DEVNULL)
             self.addCleanup(relay.kill)
-            self.until(lambda: self.sent())
+            self.until(lambda: len(self.sent()) == 2)
             self.write(*range(1, 2000))
         self.assertEqual(relay.wait(timeout=60), 0)
-        self.assertEqual(self.steps(), list(range(1, 2000)))
+        self.assertEqual(self.steps(), [1, 2, *range(1, 2000)])
+        self.assertEqual(len({run for run, _, _ in self.sent()}), 2)
 
     def test_another_run_in_the_directory_is_another(self):
         for to in self.each():
