@@ -312,7 +312,7 @@ parallel::Settings text_settings(TextOptions& o) {
             .on_resume = OnResume::free,
             .derived = true})
       .add("val-fraction", "X", "last part of the text, held out for validation", &o.val_fraction,
-           {.range = {0, 1, true}})
+           {.range = {0, 1}})
       .add("document-end", "TOKEN",
            "the token, or its number, that ends each document, such as \"<|endoftext|>\" or 50256: "
            "no sequence then "

@@ -4,6 +4,7 @@
 #include <mpi.h>
 
 #include <cstdio>
+#include <exception>
 
 #include "tests/parallel/collective_cases.h"
 #include "triax/core/check.h"
@@ -58,13 +59,13 @@ void guests(int& argc, char**& argv) {
 }  // namespace
 }  // namespace triax::parallel
 
-int main(int argc, char** argv) {
-  return triax::parallel::run_main(argc, argv, [](int count, char** words) {
-    triax::parallel::refused_without_mpi(count, words);
-    int given = 0;
-    MPI_Init_thread(&count, &words, MPI_THREAD_FUNNELED, &given);
-    triax::parallel::guests(count, words);
-    MPI_Finalize();
-    return 0;
-  });
+int main(int argc, char** argv) try {
+  triax::parallel::refused_without_mpi(argc, argv);
+  int given = 0;
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &given);
+  triax::parallel::guests(argc, argv);
+  return MPI_Finalize();
+} catch (const std::exception& e) {
+  std::fprintf(stderr, "triax: error: %s\n", e.what());
+  return 1;
 }
