@@ -20,6 +20,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 
 import pages
 
@@ -37,8 +38,10 @@ def source_of(block):
 
 
 def compiled(block, root, compiler):
-    done = subprocess.run([*compiler, f"-I{root}", "-fsyntax-only", "-x", "c++", "-"],
-                          input=source_of(block), capture_output=True, text=True, cwd=root)
+    with tempfile.TemporaryDirectory() as headers:
+        (pathlib.Path(headers) / "triax").symlink_to(root.resolve())
+        done = subprocess.run([*compiler, f"-I{root}", f"-I{headers}", "-fsyntax-only", "-x", "c++", "-"],
+                              input=source_of(block), capture_output=True, text=True, cwd=root)
     return [] if done.returncode == 0 else [f"{block.place}: does not compile\n{done.stderr[:2000]}"]
 
 
@@ -121,7 +124,7 @@ def all_flags(root, programs):
     """{`minigpt train`: its flags} and so on, of the pages that `PROGRAM flags` wrote."""
     made = [page for page in [root / "docs/cli.md", *programs.glob("*.flags")] if page.is_file()]
     sections = [part for page in made
-                for part in re.split(r"^## (\w+ \w+)$", page.read_text(), flags=re.MULTILINE)[1:]]
+                for part in re.split(r"^## ([\w-]+ \w+)$", page.read_text(), flags=re.MULTILINE)[1:]]
     return {verb: {"--help", *re.findall(r"`(--[\w-]+)", table)}
             for verb, table in zip(sections[::2], sections[1::2])}
 
