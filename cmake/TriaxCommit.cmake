@@ -3,7 +3,8 @@
 execute_process(COMMAND git -C ${SOURCE} rev-parse --show-toplevel
                 OUTPUT_VARIABLE top OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET RESULT_VARIABLE failed)
 set(commit "")
-if(NOT failed AND top STREQUAL SOURCE)
+file(REAL_PATH ${SOURCE} real)
+if(NOT failed AND top STREQUAL real)
   execute_process(COMMAND git -C ${SOURCE} describe --always --dirty --exclude=* --abbrev=12
                   OUTPUT_VARIABLE commit OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
 endif()

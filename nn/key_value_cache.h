@@ -29,6 +29,10 @@ class KeyValueCache {
   /// layers apart; `window` is AttentionShape's. k and v get no gradient. Throws Error 70 for more
   /// tokens than the capacity.
   Tensor attend(const Module& layer, const Qkv& in, int64_t window = 0);
+  [[deprecated("takes {q, k, v}")]] Tensor attend(const Module& layer, const Tensor& q,
+                                                  const Tensor& k, const Tensor& v) {
+    return attend(layer, {q, k, v});
+  }
 
   /// Counts the batch's tokens as past; call it after the last layer.
   void advance(int64_t tokens);

@@ -114,6 +114,14 @@ if(TRIAX_INSTALL)
     COMMAND ${CMAKE_CTEST_COMMAND} --build-and-test ${consumer} ${PROJECT_BINARY_DIR}/package/build
       --build-generator ${CMAKE_GENERATOR} --build-options ${options} -DCMAKE_PREFIX_PATH=${prefix}
       --test-command consumer)
+  find_program(triax_pkg_config pkg-config NO_CACHE)
+  if(triax_pkg_config AND NOT TRIAX_SANITIZE)
+    add_test(NAME package.pkg_config COMMAND sh -c "PKG_CONFIG_PATH=$(find ${prefix} -name pkgconfig) && export PKG_CONFIG_PATH \
+      && ${CMAKE_CXX_COMPILER} -std=c++20 -I${PROJECT_BINARY_DIR}/package/build/own ${consumer}/consumer.cpp \
+      -o ${prefix}/by_pkg_config $(pkg-config --cflags --libs triax) && ${prefix}/by_pkg_config && pkg-config --modversion triax")
+    set_tests_properties(package.pkg_config PROPERTIES FIXTURES_REQUIRED consumer
+      PASS_REGULAR_EXPRESSION "^${PROJECT_VERSION}|\n${PROJECT_VERSION}")
+  endif()
   add_test(NAME package.subproject
     COMMAND ${CMAKE_COMMAND} --fresh -S ${consumer} -B ${PROJECT_BINARY_DIR}/package/subproject
       -G ${CMAKE_GENERATOR} ${options} -DTRIAX_SOURCE=${PROJECT_SOURCE_DIR} -L)

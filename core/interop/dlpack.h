@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "triax/core/backend.h"
 #include "triax/core/check.h"
 #include "triax/core/interop/interop.h"
 
@@ -43,6 +44,7 @@ inline DLManagedTensor* to_dlpack(const Tensor& x) {
   bool gpu = x.device().kind == Device::Kind::cuda;
   check(!x.meta() && (gpu || x.device() == cpu),
         "to_dlpack: {} has a gradient history or no bytes; expected detach() of it", x);
+  if (gpu) backend(x.device()).mark()->wait();  // others have queues of their own
   DLTensor& t = owner->managed.dl_tensor;
   t.data = x.data();
   t.device = {gpu ? kDLCUDA : kDLCPU, x.device().index};
@@ -58,8 +60,9 @@ inline DLManagedTensor* to_dlpack(const Tensor& x) {
 }
 
 /// Returns a tensor over the memory of a managed tensor, which it takes over: its `deleter` is
-/// called when the last handle has gone. Throws Error 65, and leaves it to the caller, for other
-/// devices than CPUs and CUDA's, dtypes that triax has not, and strides that are not row-major.
+/// called when the last handle has gone. On a GPU work that writes the memory has to be done.
+/// Throws Error 65, and leaves it to the caller, for other devices than CPUs and CUDA's, dtypes
+/// that triax has not, and strides that are not row-major.
 inline Tensor from_dlpack(DLManagedTensor* from) {
   const DLTensor& t = from->dl_tensor;
   std::optional<DType> dtype = dlpack::dtype_of(t.dtype);
@@ -68,6 +71,7 @@ inline Tensor from_dlpack(DLManagedTensor* from) {
   bool row_major = t.ndim <= Shape::max_rank;
   Shape shape;
   for (int d = 0; row_major && d < t.ndim; ++d) shape.push_back(t.shape[d]);
+  row_major = row_major && dtype && checked_bytes(*dtype, shape);
   int64_t stride = 1;
   for (int d = t.ndim - 1; t.strides && row_major && d >= 0; stride *= t.shape[d--])
     row_major = t.shape[d] == 1 || t.strides[d] == stride || shape.numel() == 0;

@@ -1,9 +1,13 @@
 #include "triax/core/interop/interop.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
+#include "triax/core/backend.h"
 #include "triax/core/check.h"
 
 namespace triax {
@@ -13,6 +17,9 @@ namespace {
 class Borrowed : public Allocator {
  public:
   Borrowed(void* data, std::function<void()> release) : data_(data), release_(std::move(release)) {}
+  ~Borrowed() override {
+    if (release_) release_();  // there were no bytes
+  }
   void* allocate(size_t bytes) override {
     check(data_ != nullptr, "borrow: {} bytes that went back to their owner", bytes);
     return std::exchange(data_, nullptr);
@@ -27,9 +34,10 @@ class Borrowed : public Allocator {
 };
 
 /// Appends the values of dims from `dim` on; `values` are those that follow.
-void append(std::string& text, const double*& values, const Shape& shape, int dim, bool all) {
+template <class T>
+void append(std::string& text, const T*& values, const Shape& shape, int dim, bool all) {
   if (dim == shape.rank()) {
-    text += fmt::format("{:g}", *values++);
+    text += fmt::format(std::is_integral_v<T> ? "{}" : "{:g}", *values++);
     return;
   }
   constexpr int64_t edge = 3;
@@ -58,20 +66,28 @@ void append(std::string& text, const double*& values, const Shape& shape, int di
 Tensor borrow(void* data, const Shape& shape, DType dtype, Device device,
               std::function<void()> release) {
   std::optional<uint64_t> bytes = checked_bytes(dtype, shape);
-  check(bytes && (data || *bytes == 0), "borrow: null for {} of {}; expected their memory", shape,
-        dtype);
-  Shape strides = shape;
-  int64_t stride = 1;
-  for (int d = shape.rank() - 1; d >= 0; --d) stride *= std::exchange(strides[d], stride);
+  bool positive = std::ranges::all_of(shape, [](int64_t size) { return size >= 0; });
+  check(bytes && positive && (data || *bytes == 0),
+        "borrow: {} for {} of {}; expected their memory", data ? "memory" : "null", shape, dtype);
+  check(reinterpret_cast<uintptr_t>(data) % size_of(dtype) == 0,
+        "borrow: memory for {} that begins within an element; expected a multiple of {} bytes",
+        dtype, size_of(dtype));
+  if (release && device.kind == Device::Kind::cuda)
+    release = [then = std::move(release), device] { backend(device).mark()->wait(), then(); };
   auto owner = std::make_shared<Borrowed>(data, std::move(release));
-  return {std::make_shared<Storage>(*bytes, device, owner), dtype, shape, strides};
+  return {std::make_shared<Storage>(*bytes, device, owner), dtype, shape,
+          contiguous_strides(shape)};
 }
 
 std::string to_string(const Tensor& x) {
-  std::vector<double> values = x.detach().to(cpu).to(f64).to_host<double>();
   std::string text;
-  const double* at = values.data();
-  append(text, at, x.shape(), 0, x.numel() <= 1000);
+  auto print = [&]<class T>(const std::vector<T>& values) {
+    const T* at = values.data();
+    append(text, at, x.shape(), 0, x.numel() <= 1000);
+  };
+  Tensor here = x.detach().to(cpu);
+  if (is_float(x.dtype())) print(here.to(f64).to_host<double>());
+  else print(here.to(i64).to_host<int64_t>());
   return text;
 }
 

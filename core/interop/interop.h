@@ -9,13 +9,14 @@
 namespace triax {
 
 /// Returns a tensor, row-major, over memory of the caller: both see what the other writes. `data`
-/// has to stay where it is until `release` is called, when the last tensor that shares the memory
-/// has gone. Throws for a null `data` of a tensor with elements.
+/// has to stay where it is until `release` is called, once, when the last tensor that shares the
+/// memory has gone, on a GPU after what was queued there. On a GPU work that writes the memory has
+/// to be done. Throws for a null `data` of a tensor with elements, and one between elements.
 Tensor borrow(void* data, const Shape& shape, DType dtype, Device device = cpu,
               std::function<void()> release = {});
 
-/// Returns the values in nested brackets, six digits each, as NumPy prints them: of a dim of a
-/// tensor with more than a thousand elements the first and last three. Copies from a GPU.
+/// Returns the values in nested brackets as NumPy prints them, floats with six digits: of a dim of
+/// a tensor with more than a thousand elements the first and last three. Copies from a GPU.
 std::string to_string(const Tensor& x);
 
 }  // namespace triax

@@ -190,7 +190,8 @@ int threads_asked_for() {
   char* end = nullptr;
   errno = 0;
   long threads = std::strtol(text, &end, 10);
-  return errno == 0 && (*end == 0 || *end == ',') && threads > 0 && threads <= INT_MAX
+  return errno == 0 && (*end == 0 || *end == ',' || *end == ' ') && threads > 0 &&
+                 threads <= INT_MAX
              ? int(threads)
              : -1;
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
 
@@ -36,6 +37,13 @@ void check_tensors(const Architecture& a, const parallel::Checkpoint& checkpoint
   }
 }
 
+/// Throws Error 78 for a weight that fp16 does not have.
+void check_range(const std::string& name, const Tensor& x) {
+  for (Half value : x.to_host<Half>())
+    check_input(std::isfinite(float(value)), Exit::config,
+                "export: dtype=fp16, but {} has weights beyond 65504\n  Take --dtype bf16.", name);
+}
+
 /// Reads what a part's view sees of a parameter.
 using Read = std::function<Tensor(const Rule&, const Part&)>;
 
@@ -49,6 +57,7 @@ std::vector<nn::NamedTensor> tensors_of(const std::vector<Rule>& rules, DType dt
         Tensor ours = read(rule, part);
         Tensor place = part.view ? part.view(ours) : ours;
         copy_(theirs.view(place.shape()), place);
+        if (dtype == f16) check_range(part.name, theirs);
         progress.add(theirs.bytes());
       };
       all.push_back({part.name, deferred(part.shape, dtype, fill)});

@@ -37,6 +37,8 @@ class ModelConfig {
   bool flag(const char* key, bool otherwise) const;
   /// True if the value is there and not null.
   bool has(const char* key) const { return json_.has(key) && json_.at(key).literal() != "null"; }
+  /// True if the key is there, its value perhaps null.
+  bool names(const char* key) const { return json_.has(key); }
   /// Returns the object under `key`, if there is one.
   std::optional<ModelConfig> object(const char* key) const;
 

@@ -97,8 +97,9 @@ nn::RotaryOptions read_rope(const hf::ModelConfig& c, double theta) {
 void read(const hf::ModelConfig& c, LlamaConfig& m) {
   const Kind& k = *std::ranges::find(kinds, c.text("model_type"), &Kind::type);
   c.expect("use_sliding_window", {"null", "false"}, "queries see all keys here");
-  bool all_keys = !k.window || c.literal("sliding_window") == "null";
-  m.window = all_keys ? 0 : c.size("sliding_window");
+  // Where the key is not there, MistralConfig has 4096, and MixtralConfig none.
+  int64_t otherwise = k.experts == Kind::none && !c.names("sliding_window") ? 4096 : 0;
+  m.window = k.window ? c.size("sliding_window", otherwise) : 0;
   c.expect("decoder_sparse_step", {"1"}, "blocks without experts are the first ones here");
   c.expect("router_jitter_noise", {"0.0"}, "there is no jitter here");
   c.expect("clip_qkv", {"null"}, "nothing is clipped here");

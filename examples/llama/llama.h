@@ -54,7 +54,7 @@ inline void check_heads(const LlamaConfig& c) {
                      c.rope.low_turns, c.rope.high_turns);
 }
 
-/// The first half of a pre-norm block of Llama 2 and 3 (Touvron et al., 2023): x +
+/// The first half of a block of Llama 2 and 3 (Touvron et al., 2023): x +
 /// attention(norm(x)), or x + norm(attention(x)), with grouped queries; key-value heads are split
 /// over the tensor-parallel ranks. x [rows, width]. Blocks add x + f(norm2(x)), or x + norm2(f(x)).
 class LlamaAttention : public triax::nn::Module {
@@ -165,7 +165,8 @@ class LlamaBlock : public LlamaAttention {
         down_(child<RowLinear>("down", c.hidden, c.width, tp, Linear{residual_std(c), false})) {}
 
   Tensor operator()(const Tensor& x, const Batch& b) const { return run(x, b, Saves::all); }
-  /// Saves its input, the sum behind attention, and the two projections that they go into.
+  /// Saves its input, the sum behind attention, and the two projections that they go into; with
+  /// norms after them also what they norm.
   Tensor selective(const Tensor& x, const Batch& b) const { return run(x, b, Saves::less); }
 
  private:

@@ -274,7 +274,7 @@ TextData::TextData(TokensPtr tokens, TokensPtr held_out, std::string vocabulary,
 }
 
 std::shared_ptr<const Windows> TextData::train_samples() const {
-  if (train_tokens_ == 0) return nullptr;
+  if (train_tokens_ <= context_) return nullptr;  // all is held out
   auto all = std::make_shared<Windows>(
       tokens_, vocabulary_, Windows::Range{0, train_tokens_, context_, 1, document_end_});
   check_input(!document_end_ || all->documents() > 0, Exit::data,

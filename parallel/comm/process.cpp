@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "triax/core/check.h"
+#include "triax/core/io/files.h"
 #include "triax/core/shared/team.h"
 
 namespace triax::parallel {
@@ -30,7 +31,8 @@ int number(const char* variable, int otherwise) {
 /// True for what std::thread throws at a limit of processes.
 bool no_thread(const std::exception& e) {
   auto* error = dynamic_cast<const std::system_error*>(&e);
-  return error && error->code() == std::errc::resource_unavailable_try_again;
+  return error && error->code() == std::errc::resource_unavailable_try_again &&
+         !dynamic_cast<const std::filesystem::filesystem_error*>(&e);
 }
 
 constexpr const char* torchrun_size = "WORLD_SIZE";
@@ -159,7 +161,7 @@ void check_threads() {
   int threads = team_threads(), cores = usable_cores(), most = std::max(256, 8 * cores);
   check_input(threads_asked_for() >= 0, Exit::config,
               "OMP_NUM_THREADS: '{}'; expected a number of threads for each rank, 1 to {}",
-              std::getenv("OMP_NUM_THREADS"), most);
+              printable(std::getenv("OMP_NUM_THREADS")), most);
   check_input(threads <= most, Exit::config,
               "OMP_NUM_THREADS: {} threads for each rank on {} cores; expected 1 to {}", threads,
               cores, most);

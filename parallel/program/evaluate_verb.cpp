@@ -32,15 +32,15 @@ int evaluate(ProgramOptions& p, TrainOptions& o, const Invocation& call) {
   task.settings = p.settings;
   check_input(task.held_out != nullptr, Exit::data,
               "evaluate: there are no held-out samples; expected data to evaluate on");
-  if (!task.samples) task.samples = task.held_out;
+  task.samples = task.held_out;
   on_ranks(o.launch, call.argc, call.argv, [&](World& world) {
     ResolvedRun run = resolve_run(task, o, world);
     if (world.rank() == 0)
       fmt::print("{}{}{}{}", world.notices(), describe(run.options.step.mesh), task.description,
                  fmt::format("weights: {}\n", o.init));
     Trainer trainer(std::move(run), world);
-    std::optional<double> loss = trainer.validate();
-    if (world.rank() == 0 && loss) print_result(task, trainer, *loss);
+    double loss = trainer.validate().value();
+    if (world.rank() == 0) print_result(task, trainer, loss);
   });
   return 0;
 }

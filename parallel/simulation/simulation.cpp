@@ -68,6 +68,7 @@ double SimulatedRank::waited() const {
 
 std::vector<SimulatedRank> simulate(const Task& task, const SimulationOptions& o) {
   const StepOptions& step = o.train.step;
+  check_task(task);
   nn::Batch like = shaped_like(task, step.micro_batch);
   Subject subject = subject_of(task.build, like, step);
   int ranks = step.mesh.size();

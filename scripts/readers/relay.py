@@ -81,10 +81,11 @@ def is_locked(where):
 def follow(relay, wait):
     busy = time.monotonic()
     while True:
-        waited, locked = time.monotonic() - busy, is_locked(relay.where)  # before the last lines are read
-        if relay.pass_on() or locked:
+        waited = time.monotonic() - busy >= wait
+        ended = waited and not is_locked(relay.where)  # looked at before the last lines are read, and rarely: it is a lock
+        if relay.pass_on() or (waited and not ended):
             busy = time.monotonic()
-        elif waited >= wait:
+        elif ended:
             return
         time.sleep(max(0.0, min(INTERVAL, wait)))
 
@@ -99,6 +100,7 @@ def main():
                            "directory for so long; a job may be started again meanwhile (default: 60)")
     args = arguments.parse_args()
     expect(os.path.isdir(args.run), 66, f"relay: there is no {args.run}; expected a run directory, which train --out names")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the tracker's run
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a connection that a server closes is an error, not the end
     try:
         package = importlib.import_module(args.to)

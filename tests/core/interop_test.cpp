@@ -30,9 +30,13 @@ TEST(Interop, BorrowedMemoryIsSharedAndGoesBackOnce) {
   }
   EXPECT_EQ(released, 1);
   EXPECT_EQ(theirs, (std::vector<float>{1, 2, 9, 4, 50, 9}));
-  EXPECT_EQ(borrow(nullptr, {0, 3}, f32).numel(), 0);
+  EXPECT_EQ(borrow(nullptr, {0, 3}, f32, cpu, [&] { ++released; }).numel(), 0);
+  EXPECT_EQ(released, 2);
   EXPECT_EQ(borrow(theirs.data(), {}, f32).item(), 1);
   expect_error([] { borrow(nullptr, {2}, i64); }, {"borrow: null for [2] of i64"});
+  expect_error([&] { borrow(theirs.data(), {-1}, f32); }, {"borrow: memory for [-1] of f32"});
+  expect_error([&] { borrow(reinterpret_cast<char*>(theirs.data()) + 2, {1}, f32); },
+               {"begins within an element"});
 }
 
 TEST(Interop, BorrowedMemoryIsNotHandedOutAgain) {
@@ -50,6 +54,8 @@ TEST(Interop, ValuesArePrintedAsNumPyDoes) {
   EXPECT_EQ(to_string(from_host<float>({1, 2, 3, 4}, {2, 2}, cpu).transpose(0, 1)),
             "[[1, 3],\n [2, 4]]");
   EXPECT_EQ(to_string(zeros({0, 2}, bf16, cpu)), "[]");
+  EXPECT_EQ(to_string(from_host<int64_t>({1234567, (int64_t(1) << 53) + 1}, {2}, cpu)),
+            "[1234567, 9007199254740993]");
   std::vector<int32_t> many(3000);
   for (size_t i = 0; i < many.size(); ++i) many[i] = int32_t(i);
   EXPECT_EQ(to_string(from_host(many, {1500, 2}, cpu)),
@@ -149,9 +155,12 @@ TEST(DLPack, IsGivenBackOnceAndOnlyWhatWasTaken) {
   theirs.dl_tensor.strides = columns;
   expect_data_error([&] { from_dlpack(&theirs); }, {"row-major false"});
   theirs.dl_tensor.strides = nullptr;
+  shape[0] = 0;
+  EXPECT_EQ(from_dlpack(&theirs).numel(), 0);
+  EXPECT_EQ(deleted, 2);
   theirs.dl_tensor.dtype.lanes = 4;
   expect_data_error([&] { from_dlpack(&theirs); }, {"from_dlpack: device type 1, type code 2"});
-  EXPECT_EQ(deleted, 1);
+  EXPECT_EQ(deleted, 2);
 }
 
 }  // namespace

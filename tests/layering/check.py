@@ -15,6 +15,7 @@ FOLDERS = ["core", "autograd", "nn", "optim", "parallel", "examples"]
 FREE = ["tests", "bench"]
 NAMED = "triax/"  # how includes of the libraries begin, so that a user's own core/ is another
 LIBRARIES = FOLDERS[:-1]
+USERS = "tests/package"  # a user's project, which has a core/ of its own
 
 # Within a folder: each line of names includes itself and the lines above it; names on one line do
 # not include each other. A name covers its folder, or its files: `parallel/mesh` is mesh.h too.
@@ -180,7 +181,7 @@ def check_line(root, file, line):
     if include := INCLUDE.match(line):
         quoted, written = include[1][0] == '"', include[1][1:-1]
         name = written.removeprefix(NAMED)
-        if (name != written) != (name.split("/")[0] in LIBRARIES):
+        if not within(file, USERS) and (name != written) != (name.split("/")[0] in LIBRARIES):
             yield f"include: {written}; headers of {', '.join(LIBRARIES)}, and no others, begin with {NAMED}"
         base = root / APART if within(file, APART) and "/" not in name else root
         if wrong := check_include(file, name, quoted, (base / name).is_file()):

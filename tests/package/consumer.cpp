@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "core/device.h"
 #include "triax/autograd/backward.h"
 #include "triax/autograd/ops.h"
 #include "triax/parallel/comm/threads/thread_comm.h"
@@ -18,6 +19,7 @@ struct Line : nn::Module {
 };
 
 int main() {
+  static_assert(own_devices == 1);  // of this project's core/device.h
   Tensor x = from_host(std::vector<float>{-2, -1, 0, 1, 2}, {5, 1}, cpu);
   Tensor y = x * 2 - 1;
 

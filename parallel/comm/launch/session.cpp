@@ -56,6 +56,8 @@ Session::Session(int& argc, char**& argv, std::optional<int> mpi)
     owns_ = true;
   }
   MPI_Comm ranks = mpi_ ? MPI_Comm_f2c(*mpi_) : MPI_COMM_WORLD;
+  check_input(ranks != MPI_COMM_NULL, Exit::config,
+              "world: MPI_COMM_NULL; expected a communicator of ranks, this one among them");
   MPI_Comm_rank(ranks, &rank_);
   MPI_Comm_size(ranks, &size_);
   try {

@@ -23,10 +23,12 @@ struct WorldOptions {
   /// the rank's among the ranks of its host, modulo the GPUs that this process may use.
   Device device = cpu;
   GpuTransport gpu_transport = GpuTransport::automatic;
-  /// The ranks, of a program that has started MPI itself: MPI_Comm_c2f(c) of a communicator c,
-  /// which is copied. Without it they are all processes.
-  std::optional<int> mpi = {};
   WrapComm wrap = {};  ///< wraps the transport of `comm()`, below the mover of GPU tensors
+  /// The ranks, of a program that has started MPI itself: MPI_Comm_c2f(c) of a communicator c,
+  /// which is copied. Without it they are all processes. Cores and GPUs of a host are shared out
+  /// among these ranks: several groups on one host need OMP_NUM_THREADS and a `device` with an
+  /// index.
+  std::optional<int> mpi = {};
   static constexpr int own_gpu = -1;
 };
 

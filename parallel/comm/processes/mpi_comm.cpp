@@ -253,8 +253,8 @@ std::unique_ptr<Communicator> mpi_world(MpiOptions options) {
   auto r = std::make_shared<Resources>();
   r->options = options;
   MPI_Comm world = MPI_COMM_NULL;
-  MPI_Comm ranks = options.ranks ? MPI_Comm_f2c(*options.ranks) : MPI_COMM_WORLD;
-  check_mpi(MPI_Comm_dup(ranks, &world), "MPI_Comm_dup");
+  MPI_Comm all = options.ranks ? MPI_Comm_f2c(*options.ranks) : MPI_COMM_WORLD;
+  check_mpi(MPI_Comm_dup(all, &world), "MPI_Comm_dup");
   MPI_Comm_set_errhandler(world, MPI_ERRORS_RETURN);
   r->comms.push_back(world);
   int rank = 0, size = 0, on_host = 0;
