@@ -1,4 +1,5 @@
 # The paths of headers until 0.1, such as "core/tensor.h": for users' projects until 0.3, with a warning.
+include(GNUInstallDirs)
 set(old_paths ${PROJECT_BINARY_DIR}/old_paths)
 foreach(library triax_core triax_autograd triax_nn triax_optim triax_parallel triax_program)
   get_target_property(headers ${library} HEADER_SET)
@@ -13,7 +14,6 @@ endforeach()
 target_include_directories(triax_core INTERFACE
   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/triax/old_paths>)
 if(TRIAX_INSTALL)
-  include(GNUInstallDirs)
   install(DIRECTORY ${old_paths}/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/triax/old_paths)
 endif()
 if(NOT PROJECT_IS_TOP_LEVEL)

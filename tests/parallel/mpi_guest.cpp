@@ -21,15 +21,14 @@ double sum_over(Communicator& c, double mine) {
   return x.to_host<double>()[2];
 }
 
-void refused_without_mpi(int& argc, char**& argv) {
+void expect_refused(int& argc, char**& argv, int mpi, const char* why) {
   try {
-    World world(argc, argv, {.mpi = 0});
+    World world(argc, argv, {.mpi = mpi});
   } catch (const Error& e) {
-    check(e.code() == Exit::config && std::string(e.what()).find("MPI does not run") < 100, "{}",
-          e.what());
+    check(e.code() == Exit::config && std::string(e.what()).find(why) < 100, "{}", e.what());
     return;
   }
-  fail(Exit::internal, "a World on MPI that does not run");
+  fail(Exit::internal, "a World although {}", why);
 }
 
 void guests(int& argc, char**& argv) {
@@ -60,9 +59,11 @@ void guests(int& argc, char**& argv) {
 }  // namespace triax::parallel
 
 int main(int argc, char** argv) try {
-  triax::parallel::refused_without_mpi(argc, argv);
+  using triax::parallel::expect_refused;
+  expect_refused(argc, argv, 0, "MPI does not run");
   int given = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &given);
+  expect_refused(argc, argv, MPI_Comm_c2f(MPI_COMM_NULL), "MPI_COMM_NULL");
   triax::parallel::guests(argc, argv);
   return MPI_Finalize();
 } catch (const std::exception& e) {

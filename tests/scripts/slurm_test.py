@@ -12,7 +12,7 @@ import tempfile
 import unittest
 
 SCRIPTS = pathlib.Path(__file__).resolve().parents[2] / "examples" / "slurm"
-STARTS = dict(one_node="launch.sh", several_nodes="srun")
+STARTS = dict(one_node="triax-launch", several_nodes="srun")
 
 
 class SlurmScriptsTest(unittest.TestCase):
@@ -52,7 +52,7 @@ class SlurmScriptsTest(unittest.TestCase):
                 self.assertRegex(calls[0], "^(bin/srun|scripts/launch.sh) .* build/release/bin/minigpt train ")
 
     def test_programs_are_those_installed(self):
-        self.stand_in("bin/launch.sh")
+        self.stand_in("bin/triax-launch")
         self.stand_in("bin/minigpt")
         for name, starts in STARTS.items():
             for script in name, f"{name}_gpus":
@@ -62,7 +62,7 @@ class SlurmScriptsTest(unittest.TestCase):
                 self.assertIn(" other train ", self.run_script(script, PROGRAM="other")[1][0])
 
     def test_gpus_are_used(self):
-        self.stand_in("bin/launch.sh")
+        self.stand_in("bin/triax-launch")
         for name in STARTS:
             calls = self.run_script(f"{name}_gpus", NCCL_DEBUG="INFO")[1]
             self.assertIn(" train --device cuda --comm nccl --resume auto ", calls[0])

@@ -72,6 +72,9 @@ with tempfile.TemporaryDirectory() as path:
     check("a checkpoint that is not there", "none" in said, said)
     said = run(78, minigpt, "evaluate", *words(checkpoint=folder / "run", data=text, layers=3))
     check("another model", "layers" in said, said)
+    for verb, more in ("train", dict(out=folder / "none", steps=1)), ("parity", {}), ("simulate", dict(dp=2)):
+        said = run(78, minigpt, verb, *words(data=text, val_fraction=1, layers=2, heads=2, width=8, context=8, **more))
+        check(f"{verb}: nothing to train on", "no samples" in said, said)
     (folder / "short").write_text("t")
     said = run(65, minigpt, "evaluate", *words(checkpoint=folder / "run", data=folder / "short"))
     check("a text of one character", "too few to validate on" in said, said)
