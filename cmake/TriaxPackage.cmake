@@ -1,5 +1,5 @@
 # What other builds and systems read: pkg-config's file, and Debian packages by `cpack -G DEB`.
-set(libraries_of_others "-lfmt -pthread ${CMAKE_DL_LIBS}")
+set(libraries_of_others "-lfmt -pthread -ldl")
 if(TARGET MPI::MPI_CXX AND NOT TRIAX_MPI STREQUAL "OFF")
   string(APPEND libraries_of_others " $<JOIN:$<TARGET_PROPERTY:MPI::MPI_CXX,INTERFACE_LINK_LIBRARIES>, >")
 endif()
