@@ -159,9 +159,9 @@ int set_rank_threads(double core_share) {
 
 void check_threads() {
   int threads = team_threads(), cores = usable_cores(), most = std::max(256, 8 * cores);
-  check_input(threads_asked_for() >= 0, Exit::config,
-              "OMP_NUM_THREADS: '{}'; expected a number of threads for each rank, 1 to {}",
-              printable(std::getenv("OMP_NUM_THREADS")), most);
+  if (threads_asked_for() < 0)
+    fail(Exit::config, "OMP_NUM_THREADS: '{}'; expected a number of threads for each rank, 1 to {}",
+         printable(std::getenv("OMP_NUM_THREADS")), most);
   check_input(threads <= most, Exit::config,
               "OMP_NUM_THREADS: {} threads for each rank on {} cores; expected 1 to {}", threads,
               cores, most);

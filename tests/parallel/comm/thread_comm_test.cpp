@@ -294,6 +294,9 @@ TEST(ThreadComm, AWordForANumberOfThreadsIsRefused) {
     EXPECT_EQ(threads_asked_for(), *right ? 2 : 0);
     EXPECT_NO_THROW(run_ranks(2, [](Communicator&) {}));
   }
+  ::unsetenv("OMP_NUM_THREADS");
+  EXPECT_EQ(threads_asked_for(), 0);
+  EXPECT_NO_THROW(run_ranks(2, [](Communicator&) {}));
   before ? ::setenv("OMP_NUM_THREADS", old.c_str(), 1) : ::unsetenv("OMP_NUM_THREADS");
 }
 
