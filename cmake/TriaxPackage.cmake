@@ -1,7 +1,11 @@
 # What other builds and systems read: pkg-config's file, and Debian packages by `cpack -G DEB`.
 set(libraries_of_others "-lfmt -pthread -ldl")
-if(TARGET MPI::MPI_CXX AND NOT TRIAX_MPI STREQUAL "OFF")
-  string(APPEND libraries_of_others " $<JOIN:$<TARGET_PROPERTY:MPI::MPI_CXX,INTERFACE_LINK_LIBRARIES>, >")
+get_target_property(links triax_parallel LINK_LIBRARIES)
+if(links MATCHES "MPI::MPI_CXX")
+  set(MPI_CXX_SKIP_MPICXX ON)
+  find_package(MPI REQUIRED COMPONENTS CXX)
+  list(JOIN MPI_CXX_LIBRARIES " " mpi)
+  string(APPEND libraries_of_others " ${mpi}")
 endif()
 if(triax_has_cuda)
   string(APPEND libraries_of_others " $<TARGET_FILE:CUDA::cudart>")
