@@ -25,7 +25,7 @@ packages=(
   "libevent-pthreads-2.1-7|libevent-pthreads-2.1-7t64" "libpmix2|libpmix2t64" libmunge2 libnuma1 libudev1
   libgtest-dev libgmock-dev libbenchmark-dev "libbenchmark1debian|libbenchmark1.8.3"
   libfmt-dev "libfmt9|libfmt10" nlohmann-json3-dev libtomlplusplus-dev
-  libpcre2-dev libpcre2-8-0
+  libpcre2-dev libpcre2-8-0 libdlpack-dev
 )
 
 # known NAMES: the first of NAME|NAME.. that apt can download.
