@@ -377,7 +377,7 @@ parallel::Task Text::task() const {
   };
   made.accompany = [from = tokenizer_files](auto& run) { keep_tokenizer_files(from, run, disk()); };
   made.samples = mixed, made.held_out = held_out;
-  if (sources.empty()) made.samples = data.train_samples(), made.held_out = data.val_samples();
+  if (!mixed && !held_out) made.samples = data.train_samples(), made.held_out = data.val_samples();
   if (label_smoothing > 0 && made.samples)
     made.samples = std::make_shared<Smoothed>(made.samples, label_smoothing);
   if (!sources.empty()) {
