@@ -144,7 +144,7 @@ inline triax::text::TextModel llama_of(const triax::parallel::Checkpoint& checkp
   triax::check_input(checkpoint.tensors().contains(sign) ||
                          checkpoint.tensors().contains("block0.experts.gate_up"),
                      triax::Exit::data,
-                     "checkpoint {}: it has no tensor {}; expected a checkpoint of llama",
+                     "checkpoint {}: it has no tensor {}; expected a checkpoint of triax-llama",
                      checkpoint.path(), sign);
   LlamaConfig c;
   restore(settings(c), checkpoint);

@@ -150,8 +150,8 @@ std::vector<Refused> cases() {
        config("model_type", "\"gpt2\"", "\"llama\""),
        {"model_type is `llama`; expected `gpt2`", "Use the program `triax-llama`."}},
       {"llama",
-       config("model_type", "\"llama\"", "\"mistral\""),
-       {"model_type is `mistral`; expected `llama`"}},
+       config("model_type", "\"llama\"", "\"phi3\""),
+       {"model_type is `phi3`; expected `llama`"}},
       {"llama",
        config("hidden_act", "\"silu\"", "\"gelu\""),
        {"hidden_act is \"gelu\"; expected \"silu\""}},
@@ -269,9 +269,10 @@ TEST(HuggingFaceErrors, OfPaths) {
           Exit::config);
   refused([&] { export_to(gpt2, directory / "none", directory / "back"); },
           {"none: no such directory"}, Exit::not_found);
-  refused([&] { export_to(llama, directory / "run", directory / "back"); },
-          {"tensor block0.out.weight is missing; expected [24, 24], in a checkpoint of llama"},
-          Exit::data);
+  refused(
+      [&] { export_to(llama, directory / "run", directory / "back"); },
+      {"tensor block0.out.weight is missing; expected [24, 24], in a checkpoint of triax-llama"},
+      Exit::data);
   EXPECT_EQ(read_bytes(directory / "run/step-0/manifest.json"), before);
   EXPECT_FALSE(std::filesystem::exists(directory / "back"));
   std::filesystem::create_directory(directory / "empty");
