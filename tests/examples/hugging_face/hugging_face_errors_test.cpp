@@ -207,7 +207,7 @@ std::vector<Refused> cases() {
        {"mlp_only_layers is [1]; expected [] or null"}},
       {"qwen3_moe",
        config("model_type", "\"qwen3_moe\"", "\"qwen3_next\""),
-       {"model_type is `qwen3_next`; expected `llama` or `qwen2` or"}},
+       {"model_type is `qwen3_next`; expected `llama` or `mistral` or `olmo2` or `qwen2` or"}},
       {"llama",
        config("\"rope_parameters\"", "\"rope_scaling\": {\"factor\": 8.0}, \"rope_parts\""),
        {"config.json", "has no rope_type"}},

@@ -55,7 +55,7 @@ TEST(Validate, RefusesValuesOutOfRange) {
                                                [](auto& c) { c.step().adamw.beta1 = 1; },
                                                [](auto& c) { c.step().adamw.beta2 = -0.5; },
                                                [](auto& c) { c.step().zero = parallel::Zero(4); },
-                                               [](auto& c) { c.text.val_fraction = 1; },
+                                               [](auto& c) { c.text.val_fraction = 1.1; },
                                                [](auto& c) { c.train.lr.peak = -1; },
                                                [](auto& c) { c.step().clip = -1; },
                                                [](auto& c) { c.train.keep = 0; },
