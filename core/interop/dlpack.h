@@ -14,13 +14,14 @@ namespace triax {
 
 namespace dlpack {
 
-/// What a DLManagedTensor of ours points to.
+/// Holds a tensor that was handed out, and the arrays that its DLManagedTensor points to.
 struct Owner {
   Tensor tensor;
   std::vector<int64_t> shape, strides;
   DLManagedTensor managed{};
 };
 
+/// Holds DLPack's names of the dtypes, in their order.
 inline constexpr DLDataType types[dtype_count] = {
     {kDLFloat, 32, 1}, {kDLFloat, 64, 1}, {kDLFloat, 16, 1}, {kDLBfloat, 16, 1},
     {kDLInt, 32, 1},   {kDLInt, 64, 1},   {kDLUInt, 8, 1}};

@@ -43,11 +43,8 @@ void append(std::string& text, const T*& values, const Shape& shape, int dim, bo
   constexpr int64_t edge = 3;
   int64_t inner = 1;
   for (int d = dim + 1; d < shape.rank(); ++d) inner *= shape[d];
-  const char* newline = "\n\n\n\n\n\n\n";
-  std::string between =
-      "," + (dim + 1 == shape.rank() ? std::string(" ")
-                                     : std::string(newline, size_t(shape.rank() - dim - 1)) +
-                                           std::string(size_t(dim) + 1, ' '));
+  auto breaks = size_t(shape.rank() - dim - 1), indent = breaks > 0 ? size_t(dim) + 1 : 1;
+  std::string between = "," + std::string(breaks, '\n') + std::string(indent, ' ');
   text += "[";
   for (int64_t i = 0; i < shape[dim]; ++i) {
     if (i > 0) text += between;

@@ -3,8 +3,6 @@
 #include "triax/core/check.h"
 #include "triax/core/io/files.h"
 #include "triax/parallel/program/verbs.h"
-#include "triax/parallel/settings/terminal.h"
-#include "triax/parallel/train/runs/initial_weights.h"
 
 namespace triax::parallel {
 namespace {
@@ -24,10 +22,7 @@ int evaluate(ProgramOptions& p, TrainOptions& o, const Invocation& call) {
       !o.init.empty(), Exit::usage,
       "evaluate: checkpoint is not given\n  For example: {} evaluate --checkpoint runs/mine",
       p.name);
-  CheckpointState state = take_model_settings(p.settings, o.init);
-  if (p.init) p.init(o.init, state);
-  (void)parse(call.line, std::vector<std::string>(call.argv + 1, call.argv + call.argc),
-              terminal_columns());  // flags win over the checkpoint
+  take_checkpoint(p, o.init, call);
   Task task = p.task();
   task.settings = p.settings;
   check_input(task.held_out != nullptr, Exit::data,

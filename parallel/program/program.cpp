@@ -13,6 +13,7 @@
 #include "triax/parallel/program/verbs.h"
 #include "triax/parallel/settings/terminal.h"
 #include "triax/parallel/train/runs/agreement.h"
+#include "triax/parallel/train/runs/initial_weights.h"
 
 namespace triax::parallel {
 namespace {
@@ -135,6 +136,13 @@ int run(ProgramOptions& p, int argc, char** argv) {
 }
 
 }  // namespace
+
+void take_checkpoint(ProgramOptions& p, const std::string& path, const Invocation& call) {
+  CheckpointState state = take_model_settings(p.settings, path);
+  if (p.init) p.init(path, state);
+  (void)parse(call.line, std::vector<std::string>(call.argv + 1, call.argv + call.argc),
+              terminal_columns());
+}
 
 void on_ranks(const LaunchOptions& o, int& argc, char**& argv,
               const std::function<void(World&)>& body) {

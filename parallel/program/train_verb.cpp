@@ -20,7 +20,6 @@
 #include "triax/parallel/program/device_map.h"
 #include "triax/parallel/program/verbs.h"
 #include "triax/parallel/settings/terminal.h"
-#include "triax/parallel/train/runs/initial_weights.h"
 #include "triax/parallel/train/runs/run_directory.h"
 #include "triax/parallel/train/step/elastic.h"
 
@@ -69,11 +68,7 @@ class TrainCall {
     // A run that is resumed has them itself; the checkpoint that it began with may be gone.
     bool resumes = !train_.resume.empty() && !train_.out.empty() &&
                    newest_checkpoint(train_.out) != train_.out;
-    const std::string& from = resumes ? train_.out : train_.init;
-    auto state = take_model_settings(own_.settings, from);
-    if (own_.init) own_.init(from, state);
-    (void)parse(call.line, std::vector<std::string>(call.argv + 1, call.argv + call.argc),
-                terminal_columns());
+    take_checkpoint(own_, resumes ? train_.out : train_.init, call);
   }
 
   /// Applies the file for the announced ranks; check_replicas() compares them with the real ones.

@@ -32,6 +32,10 @@ Verb simulate_verb(ProgramOptions& p, std::string_view asked);
 /// Returns verbs that show one checkpoint: `RUN/step-N`, or a run directory, whose newest is taken.
 std::vector<Verb> checkpoint_verbs();
 
+/// Makes the model settings of a checkpoint, and what else the program takes from it, the defaults:
+/// the words of the call win over them.
+void take_checkpoint(ProgramOptions& p, const std::string& path, const Invocation& call);
+
 /// Throws Error 78 for more ranks than this machine's if one of ProgramOptions::plan_needs, whose
 /// defaults are for small runs, is not given.
 void check_needs(const ProgramOptions& p, const Request& request, double ranks);
