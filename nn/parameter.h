@@ -56,6 +56,7 @@ struct Parameter {
   bool table = false;                       ///< rows of tokens or classes: Muon leaves it to AdamW
   bool tied = false;     ///< used by the first and the last layer: a pipeline holds it at both ends
   bool frozen = false;   ///< never trained: no gradient, no optimizer state; not in the norm
+  bool adapter = false;  ///< of an adapter: a checkpoint of the model without it may lack it
   bool stacked = false;  ///< dim 0 counts matrices, such as experts
   uint64_t key = 0;      ///< random stream, set by Module::bind
   Tensor value = {};     ///< a leaf of shape local()

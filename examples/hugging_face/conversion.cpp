@@ -28,6 +28,7 @@ std::vector<parallel::Verb> conversion_verbs(const Architecture& a) {
       .add("max-shard-gb|max-shard-size", "X",
            "gigabytes of a file of weights at most; a larger model has several, and an index",
            &to->shard_gb, {.range = {1e-6, 1e6}})
+      .add("peft", "", "write the adapters of a run with --lora alone, as PEFT's files", &to->peft)
       .add("tokenizer", "DIR",
            "model directory whose tokenizer, chat template and generation_config.json go along",
            &to->tokenizer, {.shown = "those of the run, or of the weights that it began with"})

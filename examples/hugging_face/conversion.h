@@ -9,6 +9,7 @@
 #include "triax/core/io/files.h"
 #include "triax/core/tensor.h"
 #include "triax/parallel/program/program.h"
+#include "triax/parallel/tensor/lora.h"
 #include "triax/parallel/train/step/replica.h"
 
 namespace triax::hf {
@@ -77,6 +78,8 @@ struct Architecture {
   std::function<std::vector<Rule>()> rules;
   std::vector<std::string> ignored = {};  ///< ends of names: tensors that are no weights
   int64_t* experts = nullptr;             ///< their number, each of which has tensors of its own
+  const parallel::LoraOptions* lora = nullptr;
+  bool transposed = false;  ///< matrices are [in, out] there
   /// Opens a model that is one file, of another format; none: only directories are imported.
   std::function<Source(const std::string& path, const Files&)> open_file = {};
 };
@@ -91,6 +94,7 @@ struct ExportOptions {
   std::string tokenizer = {};  ///< a directory with the tokenizer's files; empty: see export_model
   DType dtype = f32;           ///< of the weights that are written
   double shard_gb = 5;         ///< gigabytes of one file, as transformers has them
+  bool peft = false;           ///< the adapters alone, as PEFT's files
 };
 
 /// Gives the settings of the model the values of config.json. Throws Error 65 for features that
@@ -105,11 +109,11 @@ void check_layers(const Architecture& a, size_t tensors, const std::string& path
 /// lack, 66 for missing files, 73 and 74, 78 if `out` is taken; nothing is left behind then.
 void import_model(const Architecture& a, const ImportOptions& o, const Files& files = disk());
 
-/// Exports a checkpoint of any mesh and precision: config.json, model.safetensors in f32, and the
-/// files of the tokenizer: those of `o.tokenizer`, or beside the checkpoint, or else of the one in
-/// it. config.json names the ends of text of the config.json beside those files, or else of the
-/// tokenizer. Throws Error 66 if `o.tokenizer` has none, 78 for the average of a run that kept
-/// none, and for a model that transformers does not have.
+/// Exports a checkpoint of any mesh and precision: config.json, model.safetensors with adapters
+/// merged into the weights, and the files of the tokenizer: those of `o.tokenizer`, or beside the
+/// checkpoint, or else of the one in it. config.json names the ends of text of the config.json
+/// beside those files, or else of the tokenizer. Throws Error 66 if `o.tokenizer` has none, 78 for
+/// the average of a run that kept none, and for a model that transformers does not have.
 void export_model(const Architecture& a, const ExportOptions& o, const Files& files = disk());
 
 /// Returns the verbs `import` and `export` of a program.

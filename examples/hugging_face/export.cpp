@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 
+#include "examples/hugging_face/adapters.h"
 #include "examples/hugging_face/conversion.h"
 #include "examples/hugging_face/stream.h"
 #include "examples/hugging_face/tokenizer_files.h"
@@ -222,13 +223,20 @@ void export_model(const Architecture& a, const ExportOptions& o, const Files& fi
   int64_t parameters = 0;
   for (const Rule& rule : rules) parameters += rule.parts.empty() ? 0 : rule.full.numel();
 
+  Adapters adapters(checkpoint, a.lora, o.weights);
   NewDirectory to(o.to, files);
   Progress progress("exported", uint64_t(parameters) * size_of(o.dtype));
   auto read = [&](const Rule& rule, const Part& part) {
     parallel::Part stored{.full = rule.full};
     if (part.index >= 0) stored.dim = 0, stored.begin = part.index, stored.length = 1;
-    return parallel::stored_weight(checkpoint, rule.ours, stored, o.weights);
+    return adapters.merged(rule.ours,
+                           parallel::stored_weight(checkpoint, rule.ours, stored, o.weights));
   };
+  if (o.peft) {
+    adapters.write(a, to.work(), files);
+    to.publish();
+    return fmt::print("exported the adapters of {} to {}, for PEFT\n", checkpoint.path(), o.to);
+  }
   write_weights(tensors_of(rules, o.dtype, read, progress), o.shard_gb * 1e9, to.work(), files);
   give_tokenizer(o, a.fitting().type, checkpoint, to.work(), files);
   std::string from = files_beside(checkpoint, o);

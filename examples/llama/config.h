@@ -2,6 +2,7 @@
 #include "examples/llama/llama.h"
 #include "examples/text/sample.h"
 #include "examples/text/text_data.h"
+#include "triax/parallel/train/options/groups.h"
 
 /// Returns the flags of attention.
 inline triax::parallel::Settings attention_settings(LlamaConfig& c) {
@@ -111,7 +112,8 @@ inline triax::parallel::Settings settings(LlamaConfig& c) {
       .add("vocab|vocab-size", "N", "rows of the embedding table", &c.vocab,
            {.range = {0, size.range.max}, .shown = "the tokenizer's", .derived = true})
       .add(expert_settings(c))
-      .add(balance_settings(c));
+      .add(balance_settings(c))
+      .add(triax::parallel::lora_settings(c.lora));
 }
 
 /// Throws Error 78 for settings of experts that would not be heeded, as no block has any.

@@ -199,7 +199,7 @@ void add_parts(Rule& in, Rule& out, const std::string& theirs, const char* const
                int64_t index = -1) {
   const int64_t w = in.full[-1], h = out.full[-1];
   for (int64_t i : {0, 1}) {
-    auto turn = [=](const Tensor& x) { return x.view({h, 2, w}).narrow(1, i, 1); };
+    auto turn = [=](const Tensor& x) { return x.view({h, 2, -1}).narrow(1, i, 1); };
     in.parts.push_back({theirs + n[i] + ".weight", {h, w}, turn, index});
   }
   out.parts.push_back({theirs + n[2] + ".weight", {w, h}, {}, index});
@@ -278,5 +278,6 @@ hf::Architecture llama_of_hugging_face(LlamaConfig& c, const parallel::Settings&
           .config = [&c] { return config(c); },
           .rules = [&c] { return rules(c); },
           .ignored = {".rotary_emb.inv_freq"},
-          .experts = &c.router.experts};
+          .experts = &c.router.experts,
+          .lora = &c.lora};
 }

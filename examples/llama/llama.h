@@ -8,7 +8,7 @@
 #include "triax/nn/sequence.h"
 #include "triax/parallel/experts/mixture.h"
 #include "triax/parallel/tensor/embedding.h"
-#include "triax/parallel/tensor/linear.h"
+#include "triax/parallel/tensor/lora.h"
 #include "triax/parallel/tensor/norm.h"
 
 struct LlamaConfig {
@@ -28,6 +28,7 @@ struct LlamaConfig {
   int64_t shared_experts = 0;
   bool shared_gate = false;  ///< a sigmoid weighs what they give
   int64_t dense_layers = 0;  ///< blocks at the beginning that have one MLP all the same
+  triax::parallel::LoraOptions lora = {};  ///< beside all projections but those of experts
 };
 
 inline int64_t head_dim_of(const LlamaConfig& c) {
@@ -62,8 +63,8 @@ class LlamaAttention : public triax::nn::Module {
   using Tensor = triax::Tensor;
   using Batch = triax::nn::Batch;
   using Saves = triax::Saves;
-  using ColumnLinear = triax::parallel::ColumnLinear;
-  using RowLinear = triax::parallel::RowLinear;
+  using ColumnLinear = triax::parallel::AdaptedColumn;
+  using RowLinear = triax::parallel::AdaptedRow;
   using RmsNorm = triax::parallel::RmsNorm;
   using Linear = triax::parallel::SplitLinearOptions;
 
@@ -78,11 +79,12 @@ class LlamaAttention : public triax::nn::Module {
         norm1_(child<RmsNorm>("norm1", c.width, tp, c.norm_eps)),
         // features [key-value head][its queries, key, value][head_dim]
         qkv_(child<ColumnLinear>("qkv", c.width, (c.heads + 2 * c.kv_heads) * head_dim_, tp,
-                                 Linear{.bias = c.qkv_bias, .unit = (group_ + 2) * head_dim_})),
+                                 Linear{.bias = c.qkv_bias, .unit = (group_ + 2) * head_dim_},
+                                 c.lora)),
         q_norm_(head_norm("q_norm", c.heads, c, tp)),
         k_norm_(head_norm("k_norm", c.kv_heads, c, tp)),
         out_(child<RowLinear>("out", c.heads * head_dim_, c.width, tp,
-                              Linear{residual_std(c), false, group_ * head_dim_})),
+                              Linear{residual_std(c), false, group_ * head_dim_}, c.lora)),
         norm2_(child<RmsNorm>("norm2", c.width, tp, c.norm_eps)) {}
 
  protected:
@@ -161,8 +163,9 @@ class LlamaBlock : public LlamaAttention {
       : LlamaAttention(c, tp),
         // features gate 0, up 0, gate 1, up 1, ...
         gate_up_(child<ColumnLinear>("gate_up", c.width, 2 * c.hidden, tp,
-                                     Linear{.bias = false, .unit = 2})),
-        down_(child<RowLinear>("down", c.hidden, c.width, tp, Linear{residual_std(c), false})) {}
+                                     Linear{.bias = false, .unit = 2}, c.lora)),
+        down_(child<RowLinear>("down", c.hidden, c.width, tp, Linear{residual_std(c), false},
+                               c.lora)) {}
 
   Tensor operator()(const Tensor& x, const Batch& b) const { return run(x, b, Saves::all); }
   /// Saves its input, the sum behind attention, and the two projections that they go into; with
@@ -225,5 +228,6 @@ class Llama : public triax::nn::Sequence {
         return tokens.loss(triax::nn::predicted_rows(x, batch), batch);
       });
     else add<triax::parallel::ClassHead>("head", c.vocab, c.width, tp);
+    if (c.lora.rank > 0) triax::parallel::train_adapters(*this);
   }
 };

@@ -5,6 +5,7 @@
 #include "examples/minigpt/hugging_face.h"
 #include "examples/minigpt/model.h"
 #include "triax/core/check.h"
+#include "triax/parallel/train/options/groups.h"
 #include "triax/parallel/train/options/options.h"
 
 namespace triax::minigpt {
@@ -59,7 +60,8 @@ parallel::Settings model_settings(ModelConfig& m) {
       .add("dropout", "P", "dropout probability", &m.dropout,
            {.range = {0, 1, true}, .on_resume = OnResume::say})
       .add("vocab|vocab-size", "N", "rows of the embedding table", &m.vocab,
-           {.range = {0, huge}, .shown = "the tokenizer's", .derived = true});
+           {.range = {0, huge}, .shown = "the tokenizer's", .derived = true})
+      .add(parallel::lora_settings(m.lora));
 }
 
 parallel::Settings settings(Config& c) {

@@ -4,6 +4,7 @@
 #include "examples/text/make_shards.h"
 #include "examples/text/sample.h"
 #include "examples/text/text_data.h"
+#include "triax/parallel/tensor/lora.h"
 
 namespace triax::minigpt {
 
@@ -14,7 +15,8 @@ struct ModelConfig {
   int64_t width = 128;
   int64_t context = 64;  ///< tokens
   double dropout = 0;
-  int64_t vocab = 0;  ///< 0: as many as the tokenizer has
+  int64_t vocab = 0;                ///< 0: as many as the tokenizer has
+  parallel::LoraOptions lora = {};  ///< beside all four projections
 };
 /// Throws Error 78 for sizes that no GPT can have.
 void check_model(const ModelConfig& c);

@@ -38,7 +38,7 @@ std::vector<Rule> block(const ModelConfig& m, int64_t layer) {
   const int64_t w = m.width;
   Shape heads{m.heads, 3, w / m.heads};
   auto qkv = [=](const Tensor& x) {  // returns [w, 3, heads, head_dim]
-    return x.view({heads[0], 3, heads[2], w}).transpose(0, 3).transpose(2, 3);
+    return x.view({heads[0], 3, heads[2], -1}).transpose(0, 3).transpose(2, 3);
   };
   auto qkv_bias = [=](const Tensor& x) { return x.view(heads).transpose(0, 1); };
   auto matrix = [&](const char* here, const char* there, Shape full) {
@@ -75,37 +75,39 @@ std::vector<Rule> rules(const ModelConfig& m) {
 
 hf::Architecture gpt2(Config& c) {
   ModelConfig& m = c.model;
-  return {
-      .program = "minigpt",
-      .name = "GPT2LMHeadModel",
-      .types = {"gpt2"},
-      .fitting = []() -> hf::Class {
-        return {"GPT2LMHeadModel", "gpt2"};
-      },
-      .prefix = "transformer.",
-      .settings = only(settings(c), {"layers", "heads", "width", "context", "dropout", "vocab"}),
-      .base = "",
-      .table = "tokens.table",
-      .context = &m.context,
-      .positions = "wpe.weight",
-      .sizes = {{"n_layer", &m.layers},
-                {"n_head", &m.heads},
-                {"n_embd", &m.width},
-                {"n_positions", &m.context},
-                {"vocab_size", &m.vocab}},
-      .fixed = {{"activation_function",
-                 {"\"gelu_new\"", "\"gelu_pytorch_tanh\""},
-                 "GELU by tanh is what the MLP has here"},
-                {"layer_norm_epsilon", {"1e-05"}, "it is fixed here"},
-                {"scale_attn_weights", {"true"}, "attention is always scaled here"},
-                {"scale_attn_by_inverse_layer_idx", {"false"}, "all layers are alike here"},
-                {"add_cross_attention", {"false"}, "there is none here"},
-                {"tie_word_embeddings", {"true"}, "the head is the token table here"}},
-      .read = [&m](const hf::ModelConfig& json) { read(json, m); },
-      .config = [&m] { return config(m); },
-      .rules = [&m] { return rules(m); },
-      .ignored = {".attn.bias", ".attn.masked_bias"},  // masks
-      .open_file = open_llm_c};
+  return {.program = "minigpt",
+          .name = "GPT2LMHeadModel",
+          .types = {"gpt2"},
+          .fitting = []() -> hf::Class {
+            return {"GPT2LMHeadModel", "gpt2"};
+          },
+          .prefix = "transformer.",
+          .settings = only(settings(c), {"layers", "heads", "width", "context", "dropout", "vocab",
+                                         "lora", "lora-alpha"}),
+          .base = "",
+          .table = "tokens.table",
+          .context = &m.context,
+          .positions = "wpe.weight",
+          .sizes = {{"n_layer", &m.layers},
+                    {"n_head", &m.heads},
+                    {"n_embd", &m.width},
+                    {"n_positions", &m.context},
+                    {"vocab_size", &m.vocab}},
+          .fixed = {{"activation_function",
+                     {"\"gelu_new\"", "\"gelu_pytorch_tanh\""},
+                     "GELU by tanh is what the MLP has here"},
+                    {"layer_norm_epsilon", {"1e-05"}, "it is fixed here"},
+                    {"scale_attn_weights", {"true"}, "attention is always scaled here"},
+                    {"scale_attn_by_inverse_layer_idx", {"false"}, "all layers are alike here"},
+                    {"add_cross_attention", {"false"}, "there is none here"},
+                    {"tie_word_embeddings", {"true"}, "the head is the token table here"}},
+          .read = [&m](const hf::ModelConfig& json) { read(json, m); },
+          .config = [&m] { return config(m); },
+          .rules = [&m] { return rules(m); },
+          .ignored = {".attn.bias", ".attn.masked_bias"},  // masks
+          .lora = &m.lora,
+          .transposed = true,
+          .open_file = open_llm_c};
 }
 
 }  // namespace triax::minigpt

@@ -7,9 +7,10 @@
 namespace triax::minigpt {
 namespace {
 
-using parallel::ColumnLinear;
-using parallel::RowLinear;
+using ColumnLinear = parallel::AdaptedColumn;
+using RowLinear = parallel::AdaptedRow;
 using parallel::TensorParallel;
+using Options = parallel::SplitLinearOptions;
 
 constexpr double weight_std = 0.02;
 
@@ -52,13 +53,11 @@ Block::Block(const ModelConfig& c, const TensorParallel& tp)
       heads_(heads_of_rank(c, tp)),
       head_dim_(c.width / c.heads),
       norm1_(child<parallel::LayerNorm>("norm1", c.width, tp)),
-      qkv_(child<ColumnLinear>("qkv", c.width, 3 * c.width, tp)),
-      proj_(child<RowLinear>("proj", c.width, c.width, tp,
-                             parallel::SplitLinearOptions{.std = residual_std(c)})),
+      qkv_(child<ColumnLinear>("qkv", c.width, 3 * c.width, tp, Options{}, c.lora)),
+      proj_(child<RowLinear>("proj", c.width, c.width, tp, Options{residual_std(c)}, c.lora)),
       norm2_(child<parallel::LayerNorm>("norm2", c.width, tp)),
-      up_(child<ColumnLinear>("up", c.width, 4 * c.width, tp)),
-      down_(child<RowLinear>("down", 4 * c.width, c.width, tp,
-                             parallel::SplitLinearOptions{.std = residual_std(c)})),
+      up_(child<ColumnLinear>("up", c.width, 4 * c.width, tp, Options{}, c.lora)),
+      down_(child<RowLinear>("down", 4 * c.width, c.width, tp, Options{residual_std(c)}, c.lora)),
       attention_drop_(child<nn::Dropout>("attention_drop", c.dropout)),
       drop1_(child<parallel::Dropout>("drop1", c.dropout, tp)),
       drop2_(child<parallel::Dropout>("drop2", c.dropout, tp)) {}
@@ -104,6 +103,7 @@ Gpt::Gpt(const ModelConfig& c, const TensorParallel& tp)
   add("head", {&norm, &tokens_}, [this, &norm](const Tensor& x, const nn::Batch& batch) {
     return tokens_.loss(norm(nn::predicted_rows(x, batch)), batch);
   });
+  if (c.lora.rank > 0) parallel::train_adapters(*this);
 }
 
 Tensor Gpt::embed(const nn::Batch& batch) const {

@@ -6,7 +6,7 @@
 #include "triax/nn/sequence.h"
 #include "triax/parallel/tensor/dropout.h"
 #include "triax/parallel/tensor/embedding.h"
-#include "triax/parallel/tensor/linear.h"
+#include "triax/parallel/tensor/lora.h"
 #include "triax/parallel/tensor/norm.h"
 
 namespace triax::minigpt {
@@ -44,11 +44,11 @@ class Block : public nn::Module {
   parallel::TensorParallel tp_;
   int64_t heads_, head_dim_;  // heads: of this rank
   parallel::LayerNorm& norm1_;
-  parallel::ColumnLinear& qkv_;
-  parallel::RowLinear& proj_;
+  parallel::AdaptedColumn& qkv_;
+  parallel::AdaptedRow& proj_;
   parallel::LayerNorm& norm2_;
-  parallel::ColumnLinear& up_;
-  parallel::RowLinear& down_;
+  parallel::AdaptedColumn& up_;
+  parallel::AdaptedRow& down_;
   nn::Dropout& attention_drop_;
   parallel::Dropout &drop1_, &drop2_;
 };

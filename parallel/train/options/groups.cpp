@@ -139,4 +139,13 @@ void apply_groups(nn::Module& model, const std::string& text) {
   }
 }
 
+Settings lora_settings(LoraOptions& o) {
+  return SettingGroup("Model", OnResume::say)
+      .add("lora|lora-r|lora-rank", "RANK",
+           "low-rank adapters beside the projections, which alone are trained; 0: none", &o.rank,
+           {.range = {0, 1 << 20}})
+      .add("lora-alpha", "X", "what they add is multiplied by X / RANK", &o.alpha,
+           {.range = {0, 1e6}, .shown = "2 x RANK"});
+}
+
 }  // namespace triax::parallel

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "triax/nn/module.h"
+#include "triax/parallel/settings/setting.h"
+#include "triax/parallel/tensor/lora.h"
 
 namespace triax::parallel {
 
@@ -33,5 +35,8 @@ std::vector<OptimizerGroup> parse_groups(const std::string& text);
 /// name the first counts. What the model itself has frozen stays so. Throws Error 78 for a group to
 /// which no parameter belongs.
 void apply_groups(nn::Module& model, const std::string& text);
+
+/// Returns the flags of a model's adapters.
+Settings lora_settings(LoraOptions& o);
 
 }  // namespace triax::parallel

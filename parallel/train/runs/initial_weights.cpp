@@ -149,6 +149,8 @@ void start_from(const InitialWeights& from, const Task& task, Step& step, Commun
     check_same_attachments(checkpoint, task);
     check_same_model(checkpoint, task.settings, !fresh.empty());
   });
+  for (auto* p : step.replica().parameters())  // adapters are new beside the weights of a model
+    if (p->adapter && !checkpoint.tensors().contains(p->name)) fresh.push_back(p->name);
   together(ranks, [&] { check_claimed(checkpoint, step.replica(), fresh); });
   auto fill = [&](std::vector<Piece> pieces) {
     std::erase_if(pieces, [&](auto& p) { return !begins_as_weight(p) || is_fresh(fresh, p.name); });

@@ -29,7 +29,8 @@ Settings weights_setting(const std::string& group, Weights& which);
 void check_weights(const Checkpoint& checkpoint, Weights which);
 
 /// The initial weights: those of a checkpoint, or of a run directory's newest, but for parameters
-/// that match a pattern of `fresh` (parse_patterns), which stay as the model makes them.
+/// that match a pattern of `fresh` (parse_patterns), and adapters that it lacks, which stay as the
+/// model makes them.
 struct InitialWeights {
   std::string path, fresh = {};
 };
