@@ -26,9 +26,7 @@ Tensor rows_of(const Part& part, const Tensor& b, bool transposed) {
 
 Adapters::Adapters(parallel::Checkpoint& checkpoint, const parallel::LoraOptions* lora,
                    parallel::Weights weights)
-    : checkpoint_(checkpoint),
-      lora_(lora ? *lora : parallel::LoraOptions{}),
-      weights_(weights) {}
+    : checkpoint_(checkpoint), lora_(lora ? *lora : parallel::LoraOptions{}), weights_(weights) {}
 
 bool Adapters::on(const std::string& weight) const {
   return lora_.rank > 0 && weight.ends_with(".weight") &&
@@ -64,9 +62,10 @@ void Adapters::write(const Architecture& a, const std::string& to, const Files& 
       modules.insert(nn::quoted(module.substr(module.rfind('.') + 1)));
     }
   }
-  check_input(!all.empty(), Exit::config,
-              "export: checkpoint {} has no adapters\n  Train with --lora RANK, or leave --peft out.",
-              checkpoint_.path());
+  check_input(
+      !all.empty(), Exit::config,
+      "export: checkpoint {} has no adapters\n  Train with --lora RANK, or leave --peft out.",
+      checkpoint_.path());
   nn::write_tensors(to + "/adapter_model.safetensors", all, {{"format", "pt"}}, files);
   files.write(
       to + "/adapter_config.json",

@@ -22,7 +22,9 @@ std::vector<parallel::Verb> conversion_verbs(const Architecture& a) {
   out.add("checkpoint|ckpt|ckpt-path|model|model-path|out-dir", "DIR",
           "checkpoint RUN/step-N, or a run directory, whose newest is taken", &to->checkpoint,
           {.shown = must.shown})
-      .add("to", "DIR", "new model directory: config.json and model.safetensors", &to->to, must)
+      .add("to", "DIR|FILE.gguf",
+           "new model directory, config.json and model.safetensors; or a file for llama.cpp",
+           &to->to, must)
       .add("dtype|torch-dtype", "fp32|bf16|fp16", "of the weights that are written",
            parallel::choice(to->dtype, {{"fp32", f32}, {"bf16", bf16}, {"fp16", f16}}))
       .add("max-shard-gb|max-shard-size", "X",

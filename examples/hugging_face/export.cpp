@@ -1,10 +1,10 @@
 #include <algorithm>
-#include <cmath>
 #include <map>
 #include <optional>
 
 #include "examples/hugging_face/adapters.h"
 #include "examples/hugging_face/conversion.h"
+#include "examples/hugging_face/gguf.h"
 #include "examples/hugging_face/stream.h"
 #include "examples/hugging_face/tokenizer_files.h"
 #include "triax/core/check.h"
@@ -38,27 +38,21 @@ void check_tensors(const Architecture& a, const parallel::Checkpoint& checkpoint
   }
 }
 
-/// Throws Error 78 for a weight that fp16 does not have.
-void check_range(const std::string& name, const Tensor& x) {
-  for (Half value : x.to_host<Half>())
-    check_input(std::isfinite(float(value)), Exit::config,
-                "export: dtype=fp16, but {} has weights beyond 65504\n  Take --dtype bf16.", name);
-}
-
 /// Reads what a part's view sees of a parameter.
 using Read = std::function<Tensor(const Rule&, const Part&)>;
 
-/// Returns all tensors of the other model, each of which is read when it is written.
+/// Returns all tensors of the other model, each of which is read when it is written; what is given
+/// must outlive them.
 std::vector<nn::NamedTensor> tensors_of(const std::vector<Rule>& rules, DType dtype,
                                         const Read& read, Progress& progress) {
   std::vector<nn::NamedTensor> all;
   for (const Rule& rule : rules)
     for (const Part& part : rule.parts) {
-      auto fill = [&](const Tensor& theirs) {
+      auto fill = [&, dtype](const Tensor& theirs) {
         Tensor ours = read(rule, part);
         Tensor place = part.view ? part.view(ours) : ours;
         copy_(theirs.view(place.shape()), place);
-        if (dtype == f16) check_range(part.name, theirs);
+        check_range(part.name, theirs);
         progress.add(theirs.bytes());
       };
       all.push_back({part.name, deferred(part.shape, dtype, fill)});
@@ -226,7 +220,7 @@ void export_model(const Architecture& a, const ExportOptions& o, const Files& fi
   Adapters adapters(checkpoint, a.lora, o.weights);
   NewDirectory to(o.to, files);
   Progress progress("exported", uint64_t(parameters) * size_of(o.dtype));
-  auto read = [&](const Rule& rule, const Part& part) {
+  Read read = [&](const Rule& rule, const Part& part) {
     parallel::Part stored{.full = rule.full};
     if (part.index >= 0) stored.dim = 0, stored.begin = part.index, stored.length = 1;
     return adapters.merged(rule.ours,
@@ -237,12 +231,22 @@ void export_model(const Architecture& a, const ExportOptions& o, const Files& fi
     to.publish();
     return fmt::print("exported the adapters of {} to {}, for PEFT\n", checkpoint.path(), o.to);
   }
-  write_weights(tensors_of(rules, o.dtype, read, progress), o.shard_gb * 1e9, to.work(), files);
   give_tokenizer(o, a.fitting().type, checkpoint, to.work(), files);
   std::string from = files_beside(checkpoint, o);
-  files.write(to.work() + "/config.json",
-              config_text(a, o.dtype, ends_of_text(from, to.work(), *a.sizes.back().second)));
-  to.publish();
+  std::string config =
+      config_text(a, o.dtype, ends_of_text(from, to.work(), *a.sizes.back().second));
+  if (o.to.ends_with(".gguf")) {
+    if (std::ranges::count(files.list(to.work()), "tokenizer.json") == 0)
+      (void)write_tokenizer_files(checkpoint.state(), to.work(), files);  // has vocab.json at most
+    auto tensors = tensors_of(rules, f32, read, progress);
+    std::string file = to.work() + "/model.gguf";
+    fmt::print("{}", write_gguf({config, tensors, a.transposed, to.work()}, o.dtype, file, files));
+    files.rename(file, o.to);
+  } else {
+    write_weights(tensors_of(rules, o.dtype, read, progress), o.shard_gb * 1e9, to.work(), files);
+    files.write(to.work() + "/config.json", config);
+    to.publish();
+  }
   fmt::print("exported {} parameters of {} to {}, as a {} in {}\n", parameters, checkpoint.path(),
              o.to, a.fitting().name, o.dtype);
 }

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -29,6 +30,13 @@ Tensor deferred(const Shape& shape, DType dtype, std::function<void(const Tensor
     return held;
   });
   return x;
+}
+
+void check_range(const std::string& name, const Tensor& x) {
+  if (x.dtype() != f16) return;
+  for (Half value : x.to_host<Half>())
+    check_input(std::isfinite(float(value)), Exit::config,
+                "export: dtype=fp16, but {} has weights beyond 65504\n  Take --dtype bf16.", name);
 }
 
 void Progress::add(uint64_t bytes) {

@@ -15,6 +15,9 @@ namespace triax::hf {
 /// writers of files hold one tensor at a time.
 Tensor deferred(const Shape& shape, DType dtype, std::function<void(const Tensor&)> fill);
 
+/// Throws Error 78 for a weight that fp16 does not have.
+void check_range(const std::string& name, const Tensor& x);
+
 /// Reports every two seconds how many of `all` bytes are done: nothing for a small model.
 class Progress {
  public:

@@ -25,7 +25,7 @@ template <class Down, class Up> class Adapter {
   explicit operator bool() const { return a_ != nullptr; }
   /// Returns y with what it makes of x.
   Tensor added(const Tensor& y, const Tensor& x) const {
-    return a_ ? y + (*b_)((*a_)(x) * scale_) : y;
+    return a_ ? y + (*b_)((*a_)(x)*scale_) : y;
   }
 
  private:

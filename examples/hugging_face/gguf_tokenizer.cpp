@@ -1,0 +1,112 @@
+#include <algorithm>
+
+#include "examples/hugging_face/gguf_writer.h"
+#include "examples/text/tokenizer/bpe.h"
+#include "triax/core/check.h"
+#include "triax/core/io/files.h"
+
+namespace triax::hf {
+namespace {
+
+enum Kind : int32_t { normal = 1, unknown, control, user_defined, unused, byte };
+
+/// Returns llama.cpp's name for how words are cut; empty if it may have none.
+std::string name_of(const std::string& pre_tokenizer) {
+  auto has = [&](const char* part) { return pre_tokenizer.find(part) != std::string::npos; };
+  if (has("p{N}{1,3}")) return "llama-bpe";
+  if (has("(?i:")) return "qwen2";
+  if (has("Digits")) return "smollm";
+  return has("Split") ? "" : "gpt-2";
+}
+
+struct Tokens {
+  std::vector<std::string> texts;
+  std::vector<int32_t> kinds;
+
+  /// Sets a token, which a model of fewer rows does not have.
+  void set(uint64_t id, const std::string& text, Kind kind) {
+    if (id < texts.size()) texts[id] = text, kinds[id] = kind;
+  }
+};
+
+Tokens tokens_of(const nn::JsonReader& root, int64_t rows) {
+  Tokens all;
+  for (int64_t i = 0; i < rows; ++i)
+    all.texts.push_back(fmt::format("[PAD{}]", i)), all.kinds.push_back(unused);
+  auto model = root.at("model");
+  std::string none = model.has("unk_token") && model.at("unk_token").is_text()
+                         ? model.at("unk_token").text()
+                         : "";
+  for (auto& [text, id] : model.at("vocab").members()) {
+    bool is_byte = text.size() == 6 && text.starts_with("<0x") && text.ends_with(">");
+    all.set(id.number(), text, is_byte ? byte : !none.empty() && text == none ? unknown : normal);
+  }
+  if (!root.has("added_tokens")) return all;
+  for (auto& added : root.at("added_tokens").elements(size_t(text::most_tokens))) {
+    bool special = text::flag_in(added, "special", false);
+    if (none.empty() || added.at("content").text() != none)
+      all.set(added.at("id").number(), added.at("content").text(), special ? control : user_defined);
+  }
+  return all;
+}
+
+std::vector<std::string> merges_of(const nn::JsonReader& model) {
+  std::vector<std::string> all;
+  for (auto& merge : model.at("merges").elements(size_t(text::most_tokens))) {
+    if (merge.is_text()) all.push_back(merge.text());
+    else {
+      auto pair = merge.elements(2);
+      merge.require(pair.size() == 2, "is no pair of tokens");
+      all.push_back(pair[0].text() + " " + pair[1].text());
+    }
+  }
+  return all;
+}
+
+void add_chat_template(GgufKeys& keys, const std::string& directory) {
+  auto read = [&](const char* name) {
+    return disk().read(directory + "/" + name, text::largest_tokenizer_file);
+  };
+  auto names = disk().list(directory);
+  if (std::ranges::count(names, "chat_template.jinja") > 0)
+    return keys.add("tokenizer.chat_template", read("chat_template.jinja"));
+  constexpr const char* file = "tokenizer_config.json";
+  if (std::ranges::count(names, file) == 0) return;
+  nn::JsonReader config(read(file), file, "the file", text::deepest_tokenizer);
+  if (config.has("chat_template") && config.at("chat_template").is_text())
+    keys.add("tokenizer.chat_template", config.at("chat_template").text());
+}
+
+}  // namespace
+
+std::string add_tokenizer(GgufKeys& keys, const std::string& directory, int64_t vocabulary) {
+  constexpr const char *key = "tokenizer.ggml.model", *file = "tokenizer.json";
+  auto without = [&](const char* why) {
+    keys.add(key, "none");
+    return fmt::format("no tokenizer in the file: {}; prompts are numbers of tokens\n", why);
+  };
+  if (std::ranges::count(disk().list(directory), file) == 0)
+    return without("the checkpoint has no tokenizer.json");
+  std::string text = disk().read(directory + "/" + file, text::largest_tokenizer_file);
+  nn::JsonReader root(text, file, "the file", text::deepest_tokenizer);
+  if (!root.at("model").has("merges")) return without("its kind is not BPE");
+  bool pieces = text::flag_in(root.at("model"), "byte_fallback", false);  // SentencePiece's
+  Tokens all = tokens_of(root, vocabulary);
+  std::string pre = root.has("pre_tokenizer") ? name_of(root.at("pre_tokenizer").literal()) : "";
+  keys.add(key, pieces ? "llama" : "gpt2");
+  if (!pieces) keys.add("tokenizer.ggml.pre", pre.empty() ? "default" : pre);
+  keys.add("tokenizer.ggml.tokens", all.texts);
+  keys.add("tokenizer.ggml.token_type", all.kinds);
+  if (pieces) {  // merged by score, in the order of their numbers
+    std::vector<float> scores;
+    for (int64_t i = 0; i < vocabulary; ++i) scores.push_back(-float(i));
+    keys.add("tokenizer.ggml.scores", scores);
+  }
+  keys.add("tokenizer.ggml.merges", merges_of(root.at("model")));
+  add_chat_template(keys, directory);
+  return pieces || !pre.empty() ? ""
+                                : "llama.cpp has no name for how this tokenizer cuts words: it may "
+                                  "cut some otherwise\n";
+}
+
+}  // namespace triax::hf
