@@ -25,6 +25,7 @@ HARDWARE = [HERE.parent / "parallel/plan/hardware", HERE.parent / "hardware"]  #
 MOST_RUNS, MOST_OVERFLOWS, MOST_RANKS = 16, 10, 64  # in colors; that are listed
 PAGE_POINTS = 15000  # about 30 bytes each, and twice
 FORESEEN = "memory foreseen"
+VALUES = '<div class="values" role="status"></div>'  # where report.js writes
 
 
 # -- Runs
@@ -264,7 +265,7 @@ def curves(runs):
         if svg := chart.svg():
             wide, svg = (' class="wide"', f'<div class="scroll">{svg}</div>') if chart.wide else ("", svg)
             text += (f"<figure{wide}><h3>{escaped(chart.title)} <small>{escaped(chart.unit)}</small></h3>{svg}"
-                     '<div class="values"></div></figure>\n')
+                     f"{VALUES}</figure>\n")
     return f'<div class="charts">\n{text}</div>\n'
 
 
@@ -299,7 +300,7 @@ def pipeline(trace, where):
         lanes.draw(f"simulated, {trace.schedule}", expected)
     kinds = [("f", "forward"), ("b", "backward, or of the input"), ("w", "backward of the weights"), ("idle", "idle")]
     return ("<figure><h3>Pipeline <small>replica 0, tensor-parallel rank 0</small></h3>"
-            f'<div class="scroll">{lanes.svg()}</div></figure>\n<p class="key">{key_of(kinds)}'
+            f'<div class="scroll">{lanes.svg()}</div>{VALUES}</figure>\n<p class="key">{key_of(kinds)}'
             "<span>number: micro-batch</span></p>\n<p><small>An action begins when it has received what it needs. The bubble "
             "is the idle time of the stage that idles longest, as a share of the step. "
             + ("Simulated: every action takes the time that was measured, and every link the least latency that a handover "

@@ -120,6 +120,10 @@ def running_mean(points, window, count):
     return means
 
 
+def numbers(points):
+    return " ".join(f"{step} {value:.6g}" for step, value in points if value is not None)
+
+
 # -- Charts
 
 
@@ -146,8 +150,8 @@ class Chart:
     columns: int = 400  # parts of a line of which no more than the lowest and the highest value are kept
 
     def svg(self):
-        """Its curves carry what they show: `data-p` is `STEP VALUE STEP VALUE ...`, `data-n` the name. Empty if no line has
-        a value."""
+        """Its curves carry what they show: `data-p` is `STEP VALUE STEP VALUE ...`, `data-n` the name, `data-m` the
+        means. Empty if no line has a value."""
         values = [v for line in self.lines for _, v in line.points if v is not None and abs(v) <= LARGEST]
         return Plot(self, values).svg() if values else ""
 
@@ -209,10 +213,9 @@ class Plot:
         kept = thinned(line.points, self.x.low, self.x.high, self.chart.columns)
         means = not line.dots and self.chart.means and len(line.points) >= MEAN_FROM
         look = " held" if line.dots else " pale" if means else ""
-        numbers = " ".join(f"{step} {value:.6g}" for step, value in kept if value is not None)
-        text = f'<path class="r{line.run}{look}" d="{self.curve(kept)}" data-n="{escaped(line.name)}" data-p="{numbers}"/>'
-        if means:
-            text += f'<path class="r{line.run}" d="{self.curve(running_mean(line.points, len(line.points) // 60, 240))}"/>'
+        mean = running_mean(line.points, len(line.points) // 60, 240) if means else []
+        text = (f'<path class="r{line.run}{look}" d="{self.curve(kept)}" data-n="{escaped(line.name)}" data-p="{numbers(kept)}"'
+                + (f' data-m="{numbers(mean)}"/><path class="r{line.run}" d="{self.curve(mean)}"/>' if means else "/>"))
         if line.dots and len(kept) <= 60:
             text += "".join(f'<circle class="r{line.run}" cx="{self.across(step):.1f}" cy="{self.down(value):.1f}" r="3"/>'
                             for step, value in kept if self.shown(value))
@@ -241,8 +244,8 @@ class Lanes:
     def at(self, time):
         return self.LEFT + time / self.seconds * (self.WIDTH - self.LEFT - self.RIGHT)
 
-    def box(self, kind, x, y, wide, height):
-        self.shapes.append(f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{height}"/>')
+    def box(self, kind, x, y, wide, height, more=""):
+        self.shapes.append(f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{height}"{more}/>')
 
     def text(self, x, y, kind, what):
         self.shapes.append(f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escaped(what)}</text>')
@@ -256,18 +259,19 @@ class Lanes:
             self.text(16, y + height / 2 + 4, "", f"stage {stage}")
             self.box("idle", self.LEFT, y, self.at(self.seconds) - self.LEFT, height)
             for a in actions:
-                self.action(a, y + self.LINE * a.chunk)
+                self.action(a, y + self.LINE * a.chunk, f"{stage}, chunk {a.chunk}" if p.chunks > 1 else stage)
             y += height + self.GAP
         self.foot = y + 12
 
-    def action(self, a, y):
-        """Its micro-batch is written in it where there is room. What is narrower than two pixels is drawn as one of
-        two, if none is there yet: there may be thousands."""
+    def action(self, a, y, stage):
+        """Its micro-batch is written in it where there is room; `data-t` has all of it, with times in ms. What is narrower
+        than two pixels is drawn as one of two, if none is there yet: there may be thousands."""
         x, wide = self.at(a.begin), self.at(a.end) - self.at(a.begin)
         if wide < 2 and x < self.taken.get(y, 0):
             return
         self.taken[y] = x + 2
-        self.box(self.CLASSES[a.kind], x, y + 1, max(wide - 0.8, 1.2), self.LINE - 2)
+        self.box(self.CLASSES[a.kind], x, y + 1, max(wide - 0.8, 1.2), self.LINE - 2,
+                 f' data-t="{stage};{a.kind};{a.micro};{a.begin * 1e3:.4g};{a.end * 1e3:.4g}"')
         if wide > 4 + 7 * len(str(a.micro)):
             self.text(x + wide / 2, y + self.LINE / 2 + 4, "m", str(a.micro))
 
@@ -277,8 +281,8 @@ class Lanes:
         for tick in linear_axis(0, self.seconds, 10).ticks:
             if tick <= self.seconds:
                 self.text(self.at(tick), self.foot + 17, "x", f"{short_number(tick * 1e3)} ms")
-        return (f'<svg viewBox="0 0 {self.WIDTH} {self.foot + 26}" role="img" aria-label="pipeline">'
-                f'{"".join(self.shapes)}</svg>')
+        return (f'<svg class="lanes" viewBox="0 0 {self.WIDTH} {self.foot + 26}" role="img" aria-label="pipeline">'
+                f'{"".join(self.shapes)}<line class="cursor" x1="0" x2="0" y1="0" y2="{self.foot}"/></svg>')
 
 
 def bar(shares, longest):

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """stage.py REPOSITORY FOLDER: the pages of the documentation, and one for every public header, for MkDocs.
 
-Pages keep their places, so that their links stay right. A header's page has its contracts (`///`) as text and its
-declarations as they stand there, without what is private. In texts, the name of a header becomes a link.
+Pages keep their places, so that their links stay right, but for docs/index.md, which becomes the first page of all, and
+README.md, which leaves it that place. A header's page has its contracts (`///`) as text and its declarations as they
+stand there, without what is private. In texts, the name of a header becomes a link.
 """
 
 import os
@@ -11,7 +12,9 @@ import re
 import shutil
 import sys
 
-PAGES = ["README.md", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "NOTICE", "SECURITY.md", "docs", "tests/faults/README.md"]
+PAGES = ["README.md", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "NOTICE", "SECURITY.md", "docs", "packaging/README.md",
+         "tests/faults/README.md"]
+MOVED = {"docs/index.md": "index.md", "README.md": "overview.md"}
 FOLDERS = ["core", "autograd", "nn", "optim", "parallel"]
 NAMED = re.compile(r"^(?:template\s*<.*?>\s*)?(?:class|struct|enum class|enum)\s+(?:\[\[\w+\]\]\s*)?(\w+)(?![^{]*;$)")
 
@@ -113,13 +116,27 @@ def with_links(text, here, headers):
     return re.sub(r"(?<!\[)`([\w/]+\.h)`(?!\])", link, text)
 
 
-def adapted(text, here, headers):
-    """A page for MkDocs: what belongs to a point of a list is indented by four columns, not two or three; a bar in
-    code does not end the cell of a table."""
+def relinked(text, was):
+    """The links of the page that was at `was`, to where pages are now."""
+    old, new = (os.path.dirname(page) for page in (was, MOVED.get(was, was)))
+
+    def link(match):
+        target = os.path.normpath(os.path.join(old, match[1]))
+        if ":" in match[1] or was not in MOVED and target not in MOVED:
+            return match[0]
+        return f"]({os.path.relpath(MOVED.get(target, target), new or '.')}"
+
+    return re.sub(r"\]\(([^)#\s]+)", link, text)
+
+
+def adapted(text, was, headers):
+    """A page for MkDocs, which was at `was`: what belongs to a point of a list is indented by four columns, not two or
+    three; a bar in code does not end the cell of a table."""
+    here = pathlib.Path(MOVED.get(was, was)).parent
     parts = re.split(r"(^ *```.*?^ *```$)", text, flags=re.M | re.S)  # text, code, text, ...
     for i, part in enumerate(parts):
         if i % 2 == 0:
-            part = re.sub(r"`[^`]*`", lambda code: code[0].replace("\\|", "|"), with_links(part, here, headers))
+            part = re.sub(r"`[^`]*`", lambda code: code[0].replace("\\|", "|"), with_links(relinked(part, was), here, headers))
             parts[i] = re.sub(r"^ {2,3}(?=\S)", "    ", part, flags=re.M)
         elif part[0] == " ":
             parts[i] = re.sub("^", " " * (4 - len(part) + len(part.lstrip())), part, flags=re.M)
@@ -145,7 +162,11 @@ def main(root, to):
     (to / "api/index.md").write_text(index)
     for page in to.rglob("*.md"):
         if page != to / "api/index.md":
-            page.write_text(adapted(page.read_text(), page.parent.relative_to(to), headers))
+            page.write_text(adapted(page.read_text(), str(page.relative_to(to)), headers))
+    for was, now in MOVED.items():
+        (to / was).rename(to / now)
+    first = to / "index.md"
+    first.write_text(f"---\nhide: [toc]\n---\n{first.read_text()}")
 
 
 if __name__ == "__main__":

@@ -16,14 +16,36 @@ from pipeline_trace import Action, Pipeline
 from run_files import Fail, unquoted
 
 
-# Moves the pointer over the first chart, and says in the title what is seen.
+# Moves the pointer over every chart and an action of a pipeline, then the focus of the first chart by keys, and says in the title
+# what is seen: whether it is shown, within the window, with the colours of the curves; and its texts.
 PROBE = """<script>onload = () => {
-  const svg = document.querySelector('svg[data-x]'), box = svg.getBoundingClientRect();
-  svg.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + box.width * 0.7, clientY: box.top + 9}));
-  const values = svg.closest('figure').querySelector('.values'), shown = values.getBoundingClientRect();
-  const ends = [...svg.querySelectorAll('text.x'), values].map(e => e.getBoundingClientRect().right);
-  document.title = `${innerWidth >= Math.max(...ends) && shown.left >= 0} ${shown.height > 0} ${values.textContent}`;
+  const said = [], fits = e => e.getBoundingClientRect().left >= 0 && e.getBoundingClientRect().right <= innerWidth;
+  const colors = (svg, kind) => [...svg.querySelectorAll(kind)].map(e => getComputedStyle(e)[kind === 'path' ? 'stroke' : 'fill']);
+  const tell = svg => {
+    const box = svg.closest('figure').querySelector('.values'), [curve, swatch] = svg.dataset.x ? ['path', 'path'] : ['.hit', 'rect'];
+    const same = colors(svg, curve).join() === colors(box, swatch).join();
+    const ends = [...svg.querySelectorAll('text.x')].every(fits) || !svg.dataset.x; // a pipeline scrolls
+    const shown = box.checkVisibility() && svg.hasAttribute('tabindex');
+    said.push([shown, fits(box) && ends, same, ...[...box.querySelectorAll('b,span')].map(e => e.textContent)].join('|'));
+  };
+  const svgs = document.querySelectorAll('figure svg');
+  for (const svg of svgs) {
+    const box = svg.getBoundingClientRect(), hit = svg.querySelectorAll('rect[data-t]')[3] || svg;
+    hit.classList.add('hit');
+    hit.dispatchEvent(new PointerEvent('pointermove', {bubbles: true, clientX: box.left + box.width * 0.7, clientY: box.top + 9}));
+    tell(svg);
+    svg.dispatchEvent(new PointerEvent('pointerleave'));
+  }
+  svgs[0].focus();
+  for (const key of ['Home', 'ArrowRight', 'ArrowRight']) svgs[0].dispatchEvent(new KeyboardEvent('keydown', {key}));
+  tell(svgs[0]);
+  svgs[0].blur();
+  document.title = said.join('\\n') + [...document.querySelectorAll('.values')].map(e => e.checkVisibility());
 }</script></body>"""
+SEEN = """true|true|true|step 8|a|0.125|b|0.2 at step 5
+true|true|true|step 8|a|12,345.7|b|12,345.7 at step 5
+true|true|true|stage 0, micro-batch 1|backward|13 to 16 ms
+true|true|true|step 3|a|0.333333|b|0.333333false,false,false"""
 
 
 class AxisTest(unittest.TestCase):
@@ -120,6 +142,7 @@ class ChartTest(unittest.TestCase):
 
     def test_marks_skipped_steps_and_draws_means(self):
         svg = self.svg(*[1] * 500, means=True, skipped=[(1, [3, 400])])
+        self.assertIn('data-m="1 1 3 1 5 1 ', svg)
         self.assertEqual([svg.count(part) for part in ('class="r0 pale"', '<path class="r0"', "h8z")], [1, 1, 2])
 
     def test_values_as_large_and_as_small_as_files_can_have_them(self):
@@ -269,23 +292,25 @@ class RunTest(ScriptTest):
         for part in ("<h2>Profile of a, steps 2 to 3</h2>", "rank 1 (dp 0, pp 1, tp 0)", "measured, step 3: 16 ms, bubble 38 %",
                      "simulated, gpipe: 15 ms, bubble 33 %"):
             self.assertIn(part, page)
+        self.assertEqual(re.findall('data-t="(0;F;.*?)"', page), ["0;F;0;0;2", "0;F;1;2;4"] * 2, "measured and simulated, in ms")
         self.assertEqual(page.count('<rect class="f"'), 2 * 4 + 2 + 2, "of both, of the bars and of the keys")
         page = self.page(self.run_of("a", line(1), trace__json=gpipe_trace().replace('"B1"', '"X1"')))
         self.assertIn("Not simulated: these actions are no whole schedule.", page)
         self.assertIn("a/trace.json", self.call(self.run_of("a", line(1), trace__json=gpipe_trace()[:-9]), code=65))
 
     @unittest.skipUnless(shutil.which("chromium"), "no chromium")
-    def test_values_under_the_pointer_on_wide_and_narrow_screens(self):
-        page = self.page(*(self.run_of(name, "".join(line(step) for step in range(1, last))) for name, last in (("a", 12), ("b", 6))))
-        (self.folder / "probe.html").write_text(page.replace("</body>", PROBE))
+    def test_values_at_the_pointer_and_the_focus_on_wide_and_narrow_screens(self):
+        runs = (self.run_of(name, "".join(line(step, tokens_per_second=12345.67) for step in range(1, last)), **files)
+                for name, last, files in (("a", 12, {"trace__json": gpipe_trace()}), ("b", 6, {})))
+        (self.folder / "probe.html").write_text(self.page(*runs).replace("</body>", PROBE))
         for width in (360, 600, 1200):
             done = subprocess.run(["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900", "--dump-dom",
                                    f"--user-data-dir={self.folder}/browser", f"file://{self.folder}/probe.html"],
                                   capture_output=True, text=True, timeout=120)
             if done.returncode != 0:
                 self.skipTest(f"chromium: {done.stderr[-200:]}")
-            self.assertEqual(re.findall("<title>(.*?)</title>", done.stdout, re.S),
-                             ["true true a  0.125  at step 8\nb  0.2  at step 5"], width)
+            title = re.search("<title>(.*?)</title>", done.stdout, re.S)[1]
+            self.assertEqual(title, SEEN, width)
 
     def test_only_pages_are_replaced(self):
         a = self.run_of("a", line(1))
