@@ -109,6 +109,11 @@ void check_layers(const Architecture& a, size_t tensors, const std::string& path
 /// lack, 66 for missing files, 73 and 74, 78 if `out` is taken; nothing is left behind then.
 void import_model(const Architecture& a, const ImportOptions& o, const Files& files = disk());
 
+/// Returns `path`; or, of a model directory, that of runs/imported to which it is imported, once
+/// for each content: by the first of the processes that want it, while the others wait. Throws what
+/// import_model throws.
+std::string imported(const Architecture& a, const std::string& path);
+
 /// Exports a checkpoint of any mesh and precision: config.json, model.safetensors with adapters
 /// merged into the weights, and the files of the tokenizer: those of `o.tokenizer`, or beside the
 /// checkpoint, or else of the one in it. config.json names the ends of text of the config.json

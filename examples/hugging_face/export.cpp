@@ -200,6 +200,40 @@ std::string config_text(const Architecture& a, DType dtype, const Keys& ends) {
   return text + "\n}\n";
 }
 
+int64_t parameters_of(const std::vector<Rule>& rules) {
+  int64_t all = 0;
+  for (const Rule& rule : rules) all += rule.parts.empty() ? 0 : rule.full.numel();
+  return all;
+}
+
+/// Writes the weights, merged with `adapters`, and all that goes with them.
+void write_model(const Architecture& a, const ExportOptions& o, parallel::Checkpoint& checkpoint,
+                 const Adapters& adapters, const Files& files) {
+  auto rules = a.rules();
+  NewDirectory to(o.to, files);
+  Progress progress("exported", uint64_t(parameters_of(rules)) * size_of(o.dtype));
+  Read read = [&](const Rule& rule, const Part& part) {
+    parallel::Part stored{.full = rule.full};
+    if (part.index >= 0) stored.dim = 0, stored.begin = part.index, stored.length = 1;
+    return adapters.merged(rule.ours,
+                           parallel::stored_weight(checkpoint, rule.ours, stored, o.weights));
+  };
+  give_tokenizer(o, a.fitting().type, checkpoint, to.work(), files);
+  std::string config = config_text(
+      a, o.dtype, ends_of_text(files_beside(checkpoint, o), to.work(), *a.sizes.back().second));
+  if (!o.to.ends_with(".gguf")) {
+    write_weights(tensors_of(rules, o.dtype, read, progress), o.shard_gb * 1e9, to.work(), files);
+    files.write(to.work() + "/config.json", config);
+    return to.publish();
+  }
+  if (std::ranges::count(files.list(to.work()), "tokenizer.json") == 0)
+    (void)write_tokenizer_files(checkpoint.state(), to.work(), files);  // has vocab.json at most
+  auto tensors = tensors_of(rules, f32, read, progress);
+  std::string file = to.work() + "/model.gguf";
+  fmt::print("{}", write_gguf({config, tensors, a.transposed, to.work()}, o.dtype, file, files));
+  files.rename(file, o.to);
+}
+
 }  // namespace
 
 void export_model(const Architecture& a, const ExportOptions& o, const Files& files) {
@@ -212,43 +246,17 @@ void export_model(const Architecture& a, const ExportOptions& o, const Files& fi
   parallel::check_weights(checkpoint, o.weights);
   take_settings(a, checkpoint);
   check_layers(a, checkpoint.tensors().size(), checkpoint.path());
-  auto rules = a.rules();
-  check_tensors(a, checkpoint, rules);
-  int64_t parameters = 0;
-  for (const Rule& rule : rules) parameters += rule.parts.empty() ? 0 : rule.full.numel();
-
+  check_tensors(a, checkpoint, a.rules());
   Adapters adapters(checkpoint, a.lora, o.weights);
-  NewDirectory to(o.to, files);
-  Progress progress("exported", uint64_t(parameters) * size_of(o.dtype));
-  Read read = [&](const Rule& rule, const Part& part) {
-    parallel::Part stored{.full = rule.full};
-    if (part.index >= 0) stored.dim = 0, stored.begin = part.index, stored.length = 1;
-    return adapters.merged(rule.ours,
-                           parallel::stored_weight(checkpoint, rule.ours, stored, o.weights));
-  };
   if (o.peft) {
+    NewDirectory to(o.to, files);
     adapters.write(a, to.work(), files);
     to.publish();
     return fmt::print("exported the adapters of {} to {}, for PEFT\n", checkpoint.path(), o.to);
   }
-  give_tokenizer(o, a.fitting().type, checkpoint, to.work(), files);
-  std::string from = files_beside(checkpoint, o);
-  std::string config =
-      config_text(a, o.dtype, ends_of_text(from, to.work(), *a.sizes.back().second));
-  if (o.to.ends_with(".gguf")) {
-    if (std::ranges::count(files.list(to.work()), "tokenizer.json") == 0)
-      (void)write_tokenizer_files(checkpoint.state(), to.work(), files);  // has vocab.json at most
-    auto tensors = tensors_of(rules, f32, read, progress);
-    std::string file = to.work() + "/model.gguf";
-    fmt::print("{}", write_gguf({config, tensors, a.transposed, to.work()}, o.dtype, file, files));
-    files.rename(file, o.to);
-  } else {
-    write_weights(tensors_of(rules, o.dtype, read, progress), o.shard_gb * 1e9, to.work(), files);
-    files.write(to.work() + "/config.json", config);
-    to.publish();
-  }
-  fmt::print("exported {} parameters of {} to {}, as a {} in {}\n", parameters, checkpoint.path(),
-             o.to, a.fitting().name, o.dtype);
+  write_model(a, o, checkpoint, adapters, files);
+  fmt::print("exported {} parameters of {} to {}, as a {} in {}\n", parameters_of(a.rules()),
+             checkpoint.path(), o.to, a.fitting().name, o.dtype);
 }
 
 }  // namespace triax::hf

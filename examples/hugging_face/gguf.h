@@ -15,10 +15,11 @@ struct HubModelParts {
   std::string directory;                 ///< with the tokenizer's files, if there are any
 };
 
-/// Writes a GGUF file of version 3, which llama.cpp reads (docs/gguf.md of github.com/ggml-org/ggml;
-/// names of keys and tensors: gguf-py/gguf/constants.py of github.com/ggml-org/llama.cpp): matrices
-/// in `dtype`, all else in f32. Returns what a user should know of its tokenizer. Throws Error 78
-/// for mixtures of experts and for a window that is shorter than the context.
+/// Writes a GGUF file of version 3, which llama.cpp reads (docs/gguf.md of
+/// github.com/ggml-org/ggml; names of keys and tensors: gguf-py/gguf/constants.py of
+/// github.com/ggml-org/llama.cpp): matrices in `dtype`, all else in f32. Returns what a user should
+/// know of its tokenizer. Throws Error 78 for mixtures of experts and for a window that is shorter
+/// than the context.
 std::string write_gguf(const HubModelParts& model, DType dtype, const std::string& path,
                        const Files& files);
 

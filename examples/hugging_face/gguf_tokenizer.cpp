@@ -34,9 +34,8 @@ Tokens tokens_of(const nn::JsonReader& root, int64_t rows) {
   for (int64_t i = 0; i < rows; ++i)
     all.texts.push_back(fmt::format("[PAD{}]", i)), all.kinds.push_back(unused);
   auto model = root.at("model");
-  std::string none = model.has("unk_token") && model.at("unk_token").is_text()
-                         ? model.at("unk_token").text()
-                         : "";
+  std::string none =
+      model.has("unk_token") && model.at("unk_token").is_text() ? model.at("unk_token").text() : "";
   for (auto& [text, id] : model.at("vocab").members()) {
     bool is_byte = text.size() == 6 && text.starts_with("<0x") && text.ends_with(">");
     all.set(id.number(), text, is_byte ? byte : !none.empty() && text == none ? unknown : normal);
@@ -45,7 +44,8 @@ Tokens tokens_of(const nn::JsonReader& root, int64_t rows) {
   for (auto& added : root.at("added_tokens").elements(size_t(text::most_tokens))) {
     bool special = text::flag_in(added, "special", false);
     if (none.empty() || added.at("content").text() != none)
-      all.set(added.at("id").number(), added.at("content").text(), special ? control : user_defined);
+      all.set(added.at("id").number(), added.at("content").text(),
+              special ? control : user_defined);
   }
   return all;
 }

@@ -1,14 +1,17 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <set>
 #include <span>
+#include <thread>
 
 #include "examples/hugging_face/conversion.h"
 #include "examples/hugging_face/stream.h"
 #include "examples/hugging_face/tokenizer_files.h"
 #include "examples/hugging_face/weights.h"
 #include "triax/core/check.h"
+#include "triax/core/io/checksum.h"
 #include "triax/parallel/checkpoint/directory.h"
 #include "triax/parallel/comm/threads/thread_comm.h"
 #include "triax/parallel/train/runs/run_directory.h"
@@ -161,7 +164,36 @@ parallel::CheckpointState state_of(const Architecture& a, const std::string& fro
   return state;
 }
 
+/// Returns a text that changes with the files of a model directory.
+std::string content_of(const std::string& path) {
+  std::string text = path;
+  for (const std::string& name : disk().list(path)) {  // sorted
+    std::filesystem::directory_entry file(path + "/" + name);
+    if (file.is_regular_file())
+      text += fmt::format("\n{} {} {}", name, file.file_size(),
+                          file.last_write_time().time_since_epoch().count());
+  }
+  return text;
+}
+
 }  // namespace
+
+std::string imported(const Architecture& a, const std::string& path) {
+  if (!disk().is_file(path + "/config.json")) return path;
+  std::filesystem::path from = std::filesystem::absolute(path + "/").lexically_normal();
+  from = from.parent_path();  // without the last slash
+  std::string content = a.program + content_of(from.string());
+  std::string out = fmt::format("runs/imported/{}-{:08x}", from.filename().string(),
+                                crc32c(content.data(), content.size()));
+  while (!disk().is_directory(out)) try {
+      disk().make_directory(parent_directory(out));
+      import_model(a, {from.string(), out});
+    } catch (const Error& e) {  // another process may be at it
+      if (e.code() != Exit::config || !disk().is_directory(out + ".unfinished")) throw;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  return out;
+}
 
 void read_config(const Architecture& a, const ModelConfig& config) {
   for (auto& [key, size] : a.sizes) *size = config.size(key);

@@ -23,13 +23,15 @@ int main(int argc, char** argv) {
   };
   std::vector verbs{text::sample_verb("triax-llama", sample, llama_of)};
   for (auto& verb : text::data_verbs("triax-llama", shards)) verbs.push_back(verb);
-  for (auto& verb : hf::conversion_verbs(llama_of_hugging_face(c, model))) verbs.push_back(verb);
+  hf::Architecture hub = llama_of_hugging_face(c, model);
+  for (auto& verb : hf::conversion_verbs(hub)) verbs.push_back(verb);
   return parallel::program(argc, argv,
                            {.name = "triax-llama",
                             .what = "Trains a Llama on a text.",
                             .train = train,
                             .settings = parallel::joined({model, text::text_settings(data)}),
                             .init = text::initial_tokenizer(data),
+                            .import = [&](auto& path) { return hf::imported(hub, path); },
                             .task = task,
                             .plan_defaults = [&](auto&) { data.shapes_only = true; },
                             .evaluate_defaults = [&] { data.val_fraction = 1; },

@@ -100,6 +100,7 @@ parallel::ProgramOptions program_options(Config& c, text::SampleOptions& s) {
           .what = "Trains a transformer on a text.",
           .settings = settings(c),
           .init = text::initial_tokenizer(c.text),
+          .import = [&c](auto& path) { return hf::imported(gpt2(c), path); },
           .task = [&c] { return task(c); },
           .parity_defaults =
               [&c](parallel::TrainOptions& o) {

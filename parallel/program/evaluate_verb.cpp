@@ -3,6 +3,7 @@
 #include "triax/core/check.h"
 #include "triax/core/io/files.h"
 #include "triax/parallel/program/verbs.h"
+#include "triax/parallel/train/runs/initial_weights.h"
 
 namespace triax::parallel {
 namespace {
@@ -22,7 +23,7 @@ int evaluate(ProgramOptions& p, TrainOptions& o, const Invocation& call) {
       !o.init.empty(), Exit::usage,
       "evaluate: checkpoint is not given\n  For example: {} evaluate --checkpoint runs/mine",
       p.name);
-  take_checkpoint(p, o.init, call);
+  o.init = take_checkpoint(p, o.init, call);
   Task task = p.task();
   task.settings = p.settings;
   check_input(task.held_out != nullptr, Exit::data,
@@ -48,9 +49,11 @@ Verb evaluate_verb(ProgramOptions& p, std::string_view asked) {
   if (asked == "evaluate" && p.evaluate_defaults) p.evaluate_defaults();
   SettingGroup own("Evaluation");
   own.add("checkpoint|ckpt|ckpt-path|model|init", "DIR",
-          "RUN/step-N, or a run directory, whose newest is taken; its model settings are the "
-          "defaults",
-          &o->init, {.shown = "none, must be given"});
+          "RUN/step-N, a run directory, whose newest is taken, or what --init of `train` imports; "
+          "its "
+          "model settings are the defaults",
+          &o->init, {.shown = "none, must be given"})
+      .add(weights_setting("Evaluation", o->init_weights));
   return {
       .name = "evaluate",
       .what = "Computes the loss of a checkpoint over held-out data, on any mesh.",

@@ -137,11 +137,13 @@ int run(ProgramOptions& p, int argc, char** argv) {
 
 }  // namespace
 
-void take_checkpoint(ProgramOptions& p, const std::string& path, const Invocation& call) {
+std::string take_checkpoint(ProgramOptions& p, std::string path, const Invocation& call) {
+  if (p.import) path = p.import(path);
   CheckpointState state = take_model_settings(p.settings, path);
   if (p.init) p.init(path, state);
   (void)parse(call.line, std::vector<std::string>(call.argv + 1, call.argv + call.argc),
               terminal_columns());
+  return path;
 }
 
 void on_ranks(const LaunchOptions& o, int& argc, char**& argv,

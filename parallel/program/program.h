@@ -22,6 +22,9 @@ struct ProgramOptions {
   /// Is called with `--init`, before the task is made: with the path of the checkpoint, or of its
   /// run directory, and its other content.
   std::function<void(const std::string& path, const CheckpointState&)> init = {};
+  /// Returns the checkpoint, or run directory, to take for what `--init` names: makes one of
+  /// weights in another form. None: only checkpoints are taken.
+  std::function<std::string(const std::string& path)> import = {};
   /// Makes the task, once all options are read: on every rank, or once for ranks that are threads.
   std::function<Task()> task;
   std::function<void(Trainer&)> prepare = {};  ///< called on every rank before training: callbacks

@@ -68,7 +68,8 @@ class TrainCall {
     // A run that is resumed has them itself; the checkpoint that it began with may be gone.
     bool resumes = !train_.resume.empty() && !train_.out.empty() &&
                    newest_checkpoint(train_.out) != train_.out;
-    take_checkpoint(own_, resumes ? train_.out : train_.init, call);
+    std::string taken = take_checkpoint(own_, resumes ? train_.out : train_.init, call);
+    if (!resumes) train_.init = taken;
   }
 
   /// Applies the file for the announced ranks; check_replicas() compares them with the real ones.

@@ -33,8 +33,8 @@ Verb simulate_verb(ProgramOptions& p, std::string_view asked);
 std::vector<Verb> checkpoint_verbs();
 
 /// Makes the model settings of a checkpoint, and what else the program takes from it, the defaults:
-/// the words of the call win over them.
-void take_checkpoint(ProgramOptions& p, const std::string& path, const Invocation& call);
+/// the words of the call win over them. Returns its path, which is another if it was imported.
+std::string take_checkpoint(ProgramOptions& p, std::string path, const Invocation& call);
 
 /// Throws Error 78 for more ranks than this machine's if one of ProgramOptions::plan_needs, whose
 /// defaults are for small runs, is not given.

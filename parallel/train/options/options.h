@@ -50,6 +50,8 @@ inline optim::AdamWOptions adamw_defaults() {
   return o;
 }
 
+/// The weights of a checkpoint that inference uses.
+enum class Weights { trained, average };
 /// The update rules by name (optim/).
 enum class Algorithm { adamw, lion, muon };
 
@@ -168,8 +170,9 @@ struct TrainOptions {
   std::string profile;          ///< steps to trace, `3` or `3-5`; empty: none
   /// Writes event files into the run directory.
   bool tensorboard = false;
-  std::string init;        ///< checkpoint or run directory with the initial weights; empty: random
-  std::string init_new;    ///< patterns of parameters that it leaves as the model makes them
+  std::string init;      ///< checkpoint or run directory with the initial weights; empty: random
+  std::string init_new;  ///< patterns of parameters that it leaves as the model makes them
+  Weights init_weights = Weights::trained;
   bool ledger = false;     ///< print communication and peak memory
   int64_t cut_warmup = 0;  ///< the warm-up that resolve() cut to `steps`; 0: none
 };

@@ -117,11 +117,12 @@ Tensor stored_weight(Checkpoint& checkpoint, const std::string& name, const Part
   return checkpoint.read(name, part, exact ? "master" : "");
 }
 
-void fill_weights(Checkpoint& checkpoint, const std::vector<Piece>& pieces, Communicator& ranks) {
+void fill_weights(Checkpoint& checkpoint, const std::vector<Piece>& pieces, Communicator& ranks,
+                  Weights which) {
   together(ranks, [&] {
     for (const Piece& p : pieces) {
       auto held = p.value.storage()->hold(Access::write);
-      Tensor stored = stored_weight(checkpoint, p.name, p.part).to(p.value.dtype());
+      Tensor stored = stored_weight(checkpoint, p.name, p.part, which).to(p.value.dtype());
       copy_(p.value.detach(), stored.view(p.value.shape()));
     }
   });
@@ -146,6 +147,7 @@ void start_from(const InitialWeights& from, const Task& task, Step& step, Commun
   Checkpoint checkpoint = open_checkpoint(from.path, ranks);
   Patterns fresh = parse_patterns(from.fresh);
   on_first(ranks, [&] {
+    check_weights(checkpoint, from.which);
     check_same_attachments(checkpoint, task);
     check_same_model(checkpoint, task.settings, !fresh.empty());
   });
@@ -154,7 +156,7 @@ void start_from(const InitialWeights& from, const Task& task, Step& step, Commun
   together(ranks, [&] { check_claimed(checkpoint, step.replica(), fresh); });
   auto fill = [&](std::vector<Piece> pieces) {
     std::erase_if(pieces, [&](auto& p) { return !begins_as_weight(p) || is_fresh(fresh, p.name); });
-    fill_weights(checkpoint, pieces, ranks);
+    fill_weights(checkpoint, pieces, ranks, from.which);
   };
   step.restore(fill, step.state());
 }

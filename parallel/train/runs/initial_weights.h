@@ -21,7 +21,8 @@ Tensor stored_weight(Checkpoint& checkpoint, const std::string& name, const Part
                      Weights which = Weights::trained);
 
 /// Collective. Writes such weights into pieces of parameters, whatever their dtype, one at a time.
-void fill_weights(Checkpoint& checkpoint, const std::vector<Piece>& pieces, Communicator& ranks);
+void fill_weights(Checkpoint& checkpoint, const std::vector<Piece>& pieces, Communicator& ranks,
+                  Weights which = Weights::trained);
 
 /// Returns the flag `--weights trained|average`.
 Settings weights_setting(const std::string& group, Weights& which);
@@ -33,7 +34,12 @@ void check_weights(const Checkpoint& checkpoint, Weights which);
 /// model makes them.
 struct InitialWeights {
   std::string path, fresh = {};
+  Weights which = Weights::trained;
 };
+
+inline InitialWeights initial_weights(const TrainOptions& o) {
+  return {o.init, o.init_new, o.init_weights};
+}
 
 /// Collective. Writes initial weights, saved on any mesh in any dtype, into a step that has not
 /// updated anything yet. Optimizer state stays as it is, but for copies of the weights in it.

@@ -190,10 +190,9 @@ Position RunDirectory::open(Step& step) {
     if (disk().is_directory(path())) lock();
   });
   checkpoints_.remove_leftovers();  // one of them may be the newest checkpoint
-  const std::string& init = contents_.options.init;
+  const TrainOptions& o = contents_.options;
   Position at = how.empty() ? Position() : resume(step);
-  if (at.step == 0 && !init.empty())
-    start_from({init, contents_.options.init_new}, contents_.task, step, ranks_);
+  if (at.step == 0 && !o.init.empty()) start_from(initial_weights(o), contents_.task, step, ranks_);
   on_first(ranks_, [&] {
     refuse_newer_than(at.step);
     if (at.step > 0) compare_metrics();

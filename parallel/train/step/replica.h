@@ -14,9 +14,6 @@
 
 namespace triax::parallel {
 
-/// The weights of a checkpoint that inference uses.
-enum class Weights { trained, average };
-
 /// Returns micro-batch `micro`, from 0, of this replica in some step.
 using Batches = std::function<nn::Batch(int64_t micro)>;
 

@@ -173,7 +173,7 @@ def the_tokenizer_goes_along(path):
     run("gpt2", f"train {SMALL} --data {text} --out {path}/characters")
     said = run("gpt2", f"train --init {path}/characters {further} --data {path}/greek.txt", 65)
     assert f"data: {path}/greek.txt: character '\\u{{3a9}}' U+03A9 at byte 0 is not in the vocabulary" in said, said
-    said = run("gpt2", f"train --init {reference}/gpt2 {further} --data {text}", 65)
+    said = run("gpt2", f"sample --checkpoint {reference}/gpt2 --prompt a", 65)
     assert "not a checkpoint" in said and f"minigpt import --from {reference}/gpt2 --out NEW" in said, said
     said = run("llama", f"sample --checkpoint {path}/characters --prompt a", 65)
     assert "expected a checkpoint of triax-llama" in said, said
@@ -248,7 +248,8 @@ def the_lines_of_python_in_the_docs_make_tokens(path):
     if subprocess.run([python, "-c", "import numpy, transformers"], capture_output=True).returncode != 0:
         return print(f"skipped: {python} has no transformers")
     page = (pathlib.Path(__file__).resolve().parents[3] / "docs/data.md").read_text()
-    lines = page.split("```python\n")[1].split("```")[0]
+    blocks = (block.split("```")[0] for block in page.split("```python\n")[1:])
+    lines = next(block for block in blocks if "transformers" in block)
     shutil.copytree(path / "bpe-hf", path / "ids/my-model")
     shutil.copy(path / "text.txt", path / "ids/my.txt")
     subprocess.run([python, "-c", lines], cwd=path / "ids", check=True, stderr=subprocess.DEVNULL)
@@ -258,6 +259,39 @@ def the_lines_of_python_in_the_docs_make_tokens(path):
     shards = (path / "ids/shards/tokens-00000.bin").read_bytes()
     assert struct.unpack(f"<{len(tokens) // 4}I", tokens) == struct.unpack(f"<{len(shards) // 2}H", shards)
     run("gpt2", f"export --checkpoint {path}/ids/run --to {path}/ids/back --tokenizer {path}/ids/my-model")
+
+
+def a_model_directory_is_imported_where_a_checkpoint_is_expected(path):
+    """Once for each content, also by processes that start at the same time; evaluate takes the average, too."""
+    folder, tokens = path / "own-place", path / "tokens-of-hub"
+    folder.mkdir()
+    tokens.mkdir()
+    for file, count in (("train.bin", 2000), ("val.bin", 200)):
+        (tokens / file).write_bytes(struct.pack(f"<{count}H", *(i * i % 96 for i in range(count))))
+    hub = shutil.copytree(reference / "gpt2", folder / "hub")
+    own = dict(cwd=folder)
+    shown = run("gpt2", f"evaluate --checkpoint {path}/gpt2 --data {tokens}").splitlines()[-1]
+    command = [programs["gpt2"], "evaluate", "--checkpoint", "hub/", "--data", str(tokens)]
+    at_once = [subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    said = [process.communicate()[0] for process in at_once]
+    assert all(process.returncode == 0 for process in at_once) and all(s.splitlines()[-1] == shown for s in said), (shown, said)
+    assert sum("imported" in line and "parameters" in line for s in said for line in s.splitlines()) == 1, said
+    imported = [p.name for p in (folder / "runs/imported").iterdir()]
+    assert len(imported) == 1 and imported[0].startswith("hub-"), imported
+    flags = f"train --init hub --data {tokens} --warmup 0 --micro-batch 2 --global-batch 4 --average 0.5 --lr 0.05 --steps"
+    run("gpt2", f"{flags} 2 --out run", **own)
+    shutil.rmtree(folder / "runs")
+    run("gpt2", f"{flags} 3 --out run --resume auto", **own)
+    assert not (folder / "runs").exists(), "a run that is resumed needs it no more"
+    losses = [run("gpt2", f"evaluate --checkpoint run --data {tokens} --weights {which}", **own).splitlines()[-1]
+              for which in ("average", "trained")]
+    trained = metrics(folder / "run")[-1]
+    assert losses[0] != losses[1] and abs(float(losses[0].split()[1]) - trained["val_loss"]) < 1e-5, (losses, trained)
+    said = run("gpt2", f"evaluate --checkpoint {path}/gpt2 --data {tokens} --weights average", 78)
+    assert "whose run had none" in said, said
+    (hub / "notes").write_text("another content")
+    said = run("llama", f"evaluate --checkpoint hub --data {tokens}", 65, **own)
+    assert "Use the program `minigpt`" in said and not (folder / "runs/imported/hub.unfinished").exists(), said
 
 
 def exports_the_average(path):
@@ -391,6 +425,7 @@ with tempfile.TemporaryDirectory() as folder:
     the_lines_of_python_in_the_docs_make_tokens(path)
     a_tokenizer_is_written_as_it_was_read(path)
     a_trained_model_keeps_the_files_of_its_tokenizer(path)
+    a_model_directory_is_imported_where_a_checkpoint_is_expected(path)
     exports_the_average(path)
     leaves_alone_what_others_made(path)
     killed_at_any_moment(path)
