@@ -62,8 +62,9 @@ struct Architecture {
   std::string program;       ///< `minigpt`
   std::string name;          ///< its class, or classes: `GPT2LMHeadModel`
   ModelConfig::Types types;  ///< `gpt2`
-  /// Returns the class that has the settings. Throws Error 78 if none has.
-  std::function<Class()> fitting;
+  /// Returns the class that has the settings, the one of type `wanted` if several have. Throws
+  /// Error 78 if none has.
+  std::function<Class(const std::string& wanted)> fitting;
   std::string prefix;           ///< that names of tensors may have or lack: `transformer.`
   parallel::Settings settings;  ///< the model's; all below read or write what they are bound to
   std::string base;             ///< that names of tensors lack in a model without head: `model.`
@@ -74,7 +75,7 @@ struct Architecture {
   std::vector<std::pair<const char*, int64_t*>> sizes;
   std::vector<FixedKey> fixed;
   std::function<void(const ModelConfig&)> read;  ///< the other keys, behind the sizes; checks all
-  std::function<Keys()> config;                  ///< the other keys
+  std::function<Keys(const std::string& wanted)> config;  ///< the other keys, of that class
   std::function<std::vector<Rule>()> rules;
   std::vector<std::string> ignored = {};  ///< ends of names: tensors that are no weights
   int64_t* experts = nullptr;             ///< their number, each of which has tensors of its own
@@ -116,9 +117,10 @@ std::string imported(const Architecture& a, const std::string& path);
 
 /// Exports a checkpoint of any mesh and precision: config.json, model.safetensors with adapters
 /// merged into the weights, and the files of the tokenizer: those of `o.tokenizer`, or beside the
-/// checkpoint, or else of the one in it. config.json names the ends of text of the config.json
-/// beside those files, or else of the tokenizer. Throws Error 66 if `o.tokenizer` has none, 78 for
-/// the average of a run that kept none, and for a model that transformers does not have.
+/// checkpoint, or else of the one in it. config.json is of the class of the config.json
+/// beside those files, if that fits, and names its ends of text, or else those of the tokenizer.
+/// Throws Error 66 if `o.tokenizer` has none, 78 for the average of a run that kept none, and for a
+/// model that transformers does not have.
 void export_model(const Architecture& a, const ExportOptions& o, const Files& files = disk());
 
 /// Returns the verbs `import` and `export` of a program.

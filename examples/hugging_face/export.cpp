@@ -105,14 +105,19 @@ std::optional<nn::JsonReader> config_in(const std::string& directory) {
   return nn::JsonReader(disk().read(path, 1 << 20), path, "the file", 32);
 }
 
+/// Returns the type of the model whose tokenizer's files are in a directory; empty: it is not
+/// known.
+std::string type_in(const std::string& directory) {
+  auto config = config_in(directory);
+  bool known = config && config->has("model_type") && config->at("model_type").is_text();
+  return known ? config->at("model_type").text() : "";
+}
+
 /// True if files of a tokenizer name the class that transformers reads them with: by themselves, or
 /// by the type of this model.
 bool say_class(const std::vector<std::string>& names, const std::string& from,
                const std::string& type) {
-  auto config = config_in(from);
-  return std::ranges::count(names, "tokenizer_config.json") > 0 ||
-         (config && config->has("model_type") &&
-          config->at("model_type").literal() == nn::quoted(type));
+  return std::ranges::count(names, "tokenizer_config.json") > 0 || type_in(from) == type;
 }
 
 /// Returns the directory of the tokenizer's files: as named, or beside the checkpoint.
@@ -167,12 +172,15 @@ std::optional<std::string> end_in(const nn::JsonReader& config, const char* key,
 /// end: those of the config.json of the model that the tokenizer's files came from, or else of the
 /// tokenizer in `directory`, if it can be read.
 Keys ends_of_text(const std::string& from, const std::string& directory, int64_t vocabulary) {
-  std::map<std::string, std::string> ends{{"bos_token_id", "null"}, {"eos_token_id", "null"}};
+  std::map<std::string, std::string> ends{
+      {"bos_token_id", "null"}, {"eos_token_id", "null"}, {"pad_token_id", "null"}};
   try {
     auto tokenizer = text::find_tokenizer(directory);
-    check_input(!tokenizer || tokenizer->size() <= vocabulary, Exit::config,
-                "export: a tokenizer of {} tokens for a model of {}; expected that of the model",
-                tokenizer ? tokenizer->size() : 0, vocabulary);
+    if (tokenizer && tokenizer->size() > vocabulary)
+      fmt::print(
+          "the tokenizer has {} tokens, and the model {} rows: it knows nothing of the "
+          "others\n",
+          tokenizer->size(), vocabulary);
     if (tokenizer)
       for (const Role& r : roles_in(*tokenizer))
         ends[std::string(r.key) + "_id"] = std::to_string(r.number);
@@ -186,15 +194,18 @@ Keys ends_of_text(const std::string& from, const std::string& directory, int64_t
   return {ends.begin(), ends.end()};
 }
 
-std::string config_text(const Architecture& a, DType dtype, const Keys& ends) {
+/// Returns a config.json. `wanted`: Architecture::fitting.
+std::string config_text(const Architecture& a, const std::string& wanted, DType dtype,
+                        const Keys& ends) {
+  Class fitting = a.fitting(wanted);
   std::string text = fmt::format("{{\n  \"architectures\": [{}],\n  \"model_type\": {}",
-                                 nn::quoted(a.fitting().name), nn::quoted(a.fitting().type));
+                                 nn::quoted(fitting.name), nn::quoted(fitting.type));
   auto add = [&](std::string_view key, std::string_view value) {
     text += fmt::format(",\n  {}: {}", nn::quoted(key), value);
   };
   for (auto& [key, size] : a.sizes) add(key, std::to_string(*size));
   for (const FixedKey& f : a.fixed) add(f.key, f.allowed[0]);
-  for (auto& [key, value] : a.config()) add(key, value);
+  for (auto& [key, value] : a.config(wanted)) add(key, value);
   for (auto& [key, value] : ends) add(key, value);  // if null: transformers has its own defaults
   add("torch_dtype", nn::quoted(torch_name(dtype)));
   return text + "\n}\n";
@@ -218,9 +229,10 @@ void write_model(const Architecture& a, const ExportOptions& o, parallel::Checkp
     return adapters.merged(rule.ours,
                            parallel::stored_weight(checkpoint, rule.ours, stored, o.weights));
   };
-  give_tokenizer(o, a.fitting().type, checkpoint, to.work(), files);
-  std::string config = config_text(
-      a, o.dtype, ends_of_text(files_beside(checkpoint, o), to.work(), *a.sizes.back().second));
+  std::string from = files_beside(checkpoint, o), wanted = type_in(from);
+  give_tokenizer(o, a.fitting(wanted).type, checkpoint, to.work(), files);
+  std::string config =
+      config_text(a, wanted, o.dtype, ends_of_text(from, to.work(), *a.sizes.back().second));
   if (!o.to.ends_with(".gguf")) {
     write_weights(tensors_of(rules, o.dtype, read, progress), o.shard_gb * 1e9, to.work(), files);
     files.write(to.work() + "/config.json", config);
@@ -255,8 +267,9 @@ void export_model(const Architecture& a, const ExportOptions& o, const Files& fi
     return fmt::print("exported the adapters of {} to {}, for PEFT\n", checkpoint.path(), o.to);
   }
   write_model(a, o, checkpoint, adapters, files);
+  std::string name = a.fitting(type_in(files_beside(checkpoint, o))).name;
   fmt::print("exported {} parameters of {} to {}, as a {} in {}\n", parameters_of(a.rules()),
-             checkpoint.path(), o.to, a.fitting().name, o.dtype);
+             checkpoint.path(), o.to, name, o.dtype);
 }
 
 }  // namespace triax::hf

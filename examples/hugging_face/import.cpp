@@ -238,7 +238,8 @@ void import_model(const Architecture& a, const ImportOptions& o, const Files& fi
       .save(0, pieces_of(rules, source.weights, progress), state_of(a, o.from));
   auto copied = text::keep_tokenizer_files(o.from, out.work(), files);
   out.publish();
-  fmt::print("imported {} parameters of a {} to {}/step-0\n", parameters, a.fitting().name, o.out);
+  fmt::print("imported {} parameters of a {} to {}/step-0\n", parameters,
+             a.fitting(source.config.text("model_type")).name, o.out);
   if (!copied.empty())
     fmt::print("tokenizer files in {}/{}: {}\n", o.out, text::tokenizer_folder, join(copied, ", "));
   fmt::print("train it further: {} train --init {} --data FILE\n", a.program, o.out);

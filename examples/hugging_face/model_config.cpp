@@ -22,11 +22,13 @@ ModelConfig::ModelConfig(const std::string& path, const Types& types, const File
 ModelConfig::ModelConfig(const std::string& text, const std::string& path, const Types& types)
     : ModelConfig(path, nn::JsonReader(text, path, "the file", deepest)) {
   std::string found = json_.at("model_type").text();
-  std::string program = found == "gpt2" ? "minigpt" : found == "llama" ? "triax-llama" : "";
+  std::string program = found == "gpt2" ? "minigpt" : "triax-llama";  // reads most others
   check_input(std::ranges::count(types, found) > 0, Exit::data,
               "{}: model_type is `{}`; expected `{}` for this program{}", path_, printable(found),
               join(types, "` or `"),
-              program.empty() ? "" : fmt::format("\n  Use the program `{}`.", program));
+              std::ranges::count(types, "gpt2") > 0 || found == "gpt2"
+                  ? fmt::format("\n  Use the program `{}`.", program)
+                  : "");
   expect("quantization_config", {"null"}, "weights here are not quantized");
 }
 

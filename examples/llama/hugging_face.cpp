@@ -56,8 +56,11 @@ std::string misfit(const Kind& k, const LlamaConfig& m) {
   return r.bias_rate > 0 ? "balance-bias" : "";
 }
 
-/// Returns the class whose models have these settings. Throws Error 78 if there is none.
-const Kind& kind_of(const LlamaConfig& m) {
+/// Returns the class whose models have these settings, that of type `wanted` if it has. Throws
+/// Error 78 if there is none.
+const Kind& kind_of(const LlamaConfig& m, const std::string& wanted = "") {
+  for (const Kind& k : kinds)
+    if (k.type == wanted && misfit(k, m).empty()) return k;
   std::string others;
   for (const Kind& k : kinds) {
     std::string wrong = misfit(k, m);
@@ -74,11 +77,13 @@ std::string first_blocks(int64_t n) {
   return "[" + all + "]";
 }
 
-/// Reads `rope_theta` and `rope_scaling` of older files; newer ones have all in `rope_parameters`.
+/// Reads `rope_theta` and `rope_scaling` of older files; newer ones have all in `rope_parameters`,
+/// unless there is a `rope_scaling`, too.
 nn::RotaryOptions read_rope(const hf::ModelConfig& c, double theta) {
-  auto newer = c.object("rope_parameters"), scaling = newer ? newer : c.object("rope_scaling");
+  auto scaling = c.object("rope_scaling");
+  if (!scaling) scaling = c.object("rope_parameters");
   nn::RotaryOptions rope{.base = c.real("rope_theta", theta)};
-  if (newer) rope.base = newer->real("rope_theta", rope.base);
+  if (scaling) rope.base = scaling->real("rope_theta", rope.base);
   c.expect("partial_rotary_factor", {"null", "1.0", "1"}, "whole heads are turned here");
   if (!scaling) return rope;
   const char* key = scaling->has("type") ? "type" : "rope_type";
@@ -97,6 +102,7 @@ nn::RotaryOptions read_rope(const hf::ModelConfig& c, double theta) {
 void read(const hf::ModelConfig& c, LlamaConfig& m) {
   const Kind& k = *std::ranges::find(kinds, c.text("model_type"), &Kind::type);
   c.expect("use_sliding_window", {"null", "false"}, "queries see all keys here");
+  if (k.qkv_bias) c.expect("qkv_bias", {"true"}, "models of this class have them here");
   // Where the key is not there, MistralConfig has 4096, and MixtralConfig none.
   int64_t otherwise = k.experts == Kind::none && !c.names("sliding_window") ? 4096 : 0;
   m.window = k.window ? c.size("sliding_window", otherwise) : 0;
@@ -128,8 +134,8 @@ void read(const hf::ModelConfig& c, LlamaConfig& m) {
   m.shared_experts = std::max<int64_t>(shared, 1), m.shared_gate = true;  // else shapes differ
 }
 
-hf::Keys config(const LlamaConfig& m) {
-  const Kind& k = kind_of(m);
+hf::Keys config(const LlamaConfig& m, const std::string& wanted) {
+  const Kind& k = kind_of(m, wanted);
   auto real = parallel::toml_real;
   const nn::RotaryOptions& r = m.rope;
   std::string scaling = "null";
@@ -256,8 +262,9 @@ hf::Architecture llama_of_hugging_face(LlamaConfig& c, const parallel::Settings&
   return {.program = "triax-llama",
           .name = join(classes, " or "),
           .types = types,
-          .fitting = [&c]() -> hf::Class {
-            return {kind_of(c).name, kind_of(c).type};
+          .fitting = [&c](auto& wanted) -> hf::Class {
+            const Kind& k = kind_of(c, wanted);
+            return {k.name, k.type};
           },
           .prefix = "",
           .settings = settings,
@@ -275,7 +282,7 @@ hf::Architecture llama_of_hugging_face(LlamaConfig& c, const parallel::Settings&
                     {"mlp_bias", {"false"}, "there are no biases here"},
                     {"attention_dropout", {"0.0", "0"}, "there is no dropout here"}},
           .read = [&c](const hf::ModelConfig& json) { read(json, c); },
-          .config = [&c] { return config(c); },
+          .config = [&c](auto& wanted) { return config(c, wanted); },
           .rules = [&c] { return rules(c); },
           .ignored = {".rotary_emb.inv_freq"},
           .experts = &c.router.experts,

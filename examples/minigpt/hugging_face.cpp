@@ -78,7 +78,7 @@ hf::Architecture gpt2(Config& c) {
   return {.program = "minigpt",
           .name = "GPT2LMHeadModel",
           .types = {"gpt2"},
-          .fitting = []() -> hf::Class {
+          .fitting = [](auto&) -> hf::Class {
             return {"GPT2LMHeadModel", "gpt2"};
           },
           .prefix = "transformer.",
@@ -102,7 +102,7 @@ hf::Architecture gpt2(Config& c) {
                     {"add_cross_attention", {"false"}, "there is none here"},
                     {"tie_word_embeddings", {"true"}, "the head is the token table here"}},
           .read = [&m](const hf::ModelConfig& json) { read(json, m); },
-          .config = [&m] { return config(m); },
+          .config = [&m](auto&) { return config(m); },
           .rules = [&m] { return rules(m); },
           .ignored = {".attn.bias", ".attn.masked_bias"},  // masks
           .lora = &m.lora,

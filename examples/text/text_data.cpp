@@ -38,7 +38,7 @@ Tokenizer tokenizer_of(std::string_view text, const TextOptions& o, const std::s
   if (auto given = given_tokenizer(o, choice)) return *given;
   check_input(
       !o.from_checkpoint || !o.tokenizer.empty(), Exit::config,
-      "{}: the checkpoint of --init has no tokenizer to read the text with\n  Give that of "
+      "{}: the checkpoint has no tokenizer to read the text with\n  Give that of "
       "its weights (--tokenizer gpt2:DIR), if it is byte-level BPE, or tokens for a text.{}",
       name, other_tokenizers);
   if (choice.kind == TokenizerChoice::Kind::characters) return Tokenizer::from_text(text, name);
@@ -55,7 +55,18 @@ Split split_of(const std::string& path, const TextOptions& o, int64_t context,
           .document_end = document_end(o.document_end, tokenizer)};
 }
 
-Text read_tokens(const std::string& path, const TextOptions& o, int64_t context) {
+/// True for numbers of tokens whose meaning nobody knows: those of a model may be more than a text
+/// has.
+bool is_numbers(const Tokenizer& tokenizer) {
+  return tokenizer.json().starts_with("{\"format\": \"triax-numbers\"");
+}
+
+/// The size of the windows, and of the embedding if it is known.
+struct Sizes {
+  int64_t context, vocab = 0;
+};
+
+Text read_tokens(const std::string& path, const TextOptions& o, const Sizes& sizes) {
   TokenSet set = find_tokens(path);
   auto choice = tokenizer_choice(o.tokenizer);
   bool asked = !o.tokenizer.empty();
@@ -69,21 +80,25 @@ Text read_tokens(const std::string& path, const TextOptions& o, int64_t context)
                 "data: {}: its tokens were made with another tokenizer than --tokenizer {}\n"
                 "  Leave --tokenizer out.",
                 path, o.tokenizer);
-    set.tokenizer = given;
-    set.vocabulary = given ? given->size() : 0;
+    bool known = given && !is_numbers(*given);
+    if (known) set.tokenizer = given;
+    set.vocabulary = known ? given->size() : given ? std::max(given->size(), sizes.vocab) : 0;
   }
   int64_t largest = 0;
   auto training = map_tokens(set.training, set.vocabulary, largest);
   auto held_out = map_tokens(set.held_out, set.vocabulary, largest);
-  auto tokenizer = set.tokenizer.value_or(Tokenizer(std::make_shared<Numbers>(largest + 1)));
-  Split split = split_of(path, o, context, tokenizer);
-  TextData data(training, set.held_out.empty() ? nullptr : held_out, tokenizer.hash(), split);
+  int64_t rows = std::max({largest + 1, set.vocabulary, sizes.vocab});
+  auto tokenizer = set.tokenizer.value_or(Tokenizer(std::make_shared<Numbers>(rows)));
+  Split split = split_of(path, o, sizes.context, tokenizer);
+  // Data are the same for models of other sizes.
+  auto own = set.tokenizer.value_or(Tokenizer(std::make_shared<Numbers>(largest + 1)));
+  TextData data(training, set.held_out.empty() ? nullptr : held_out, own.hash(), split);
   std::string notes = set.roles.empty() ? "" : fmt::format("{}: {}\n", path, set.roles);
   return {.tokenizer = std::move(tokenizer), .data = std::move(data), .name = path, .notes = notes};
 }
 
-Text read_source(const std::string& path, const TextOptions& o, int64_t context) {
-  if (holds_tokens(path)) return read_tokens(path, o, context);
+Text read_source(const std::string& path, const TextOptions& o, const Sizes& sizes) {
+  if (holds_tokens(path)) return read_tokens(path, o, sizes);
   uint64_t bytes = disk().open(path).size();
   check_input(bytes <= largest_file, Exit::data,
               "data: {} has {} bytes; expected a text of at most {}\n  Tokenize it first: `minigpt "
@@ -92,20 +107,21 @@ Text read_source(const std::string& path, const TextOptions& o, int64_t context)
   std::string text = disk().read(path, largest_file);
   check_input(!text.empty(), Exit::data, "data: {} is empty; expected a text", path);
   auto tokenizer = tokenizer_of(text, o, "data: " + path);
-  TextData data(text, tokenizer, split_of(path, o, context, tokenizer));
+  TextData data(text, tokenizer, split_of(path, o, sizes.context, tokenizer));
   return {.tokenizer = std::move(tokenizer),
           .data = std::move(data),
           .name = path,
           .notes = json_lines_notice(path, text)};
 }
 
-Text read_mixture(const std::vector<DataSource>& sources, const TextOptions& o, int64_t context) {
+Text read_mixture(const std::vector<DataSource>& sources, const TextOptions& o,
+                  const Sizes& sizes) {
   std::vector<Text> texts;
   std::vector<Mixture::Part> parts;
   std::vector<std::shared_ptr<const nn::Samples>> held_out;
   std::string lines;
   for (auto& source : sources) {
-    texts.push_back(read_source(source.path, o, context));
+    texts.push_back(read_source(source.path, o, sizes));
     const Text& text = texts.back();
     check_input(text.tokenizer.hash() == texts[0].tokenizer.hash(), Exit::config,
                 "data: {} and {} have different tokenizers, with hashes {} and {}\n  Expected one: "
@@ -363,8 +379,8 @@ Text read(const TextOptions& o, int64_t context, int64_t vocab) {
               "data is not given\n  There is no ../share/triax/corpus.txt beside this program. Add "
               "--data FILE.");
   auto sources = data_sources(path);
-  Text text = sources.size() == 1 ? read_source(sources[0].path, o, context)
-                                  : read_mixture(sources, o, context);
+  Text text = sources.size() == 1 ? read_source(sources[0].path, o, {context, vocab})
+                                  : read_mixture(sources, o, {context, vocab});
   text.tokenizer_files = files_of_tokenizer(o, sources[0].path);
   text.label_smoothing = o.label_smoothing;
   return text;
@@ -373,7 +389,8 @@ Text read(const TextOptions& o, int64_t context, int64_t vocab) {
 parallel::Task Text::task() const {
   parallel::Task made{.unit = "tokens", .attachments = {{"tokenizer", tokenizer.json()}}};
   made.alike = [](auto& a, auto& b) {
-    return Tokenizer::from_json(a, "checkpoint").hash() == Tokenizer::from_json(b, "data").hash();
+    auto saved = Tokenizer::from_json(a, "checkpoint"), here = Tokenizer::from_json(b, "data");
+    return saved.hash() == here.hash() || (is_numbers(saved) && is_numbers(here));
   };
   made.accompany = [from = tokenizer_files](auto& run) { keep_tokenizer_files(from, run, disk()); };
   made.samples = mixed, made.held_out = held_out;

@@ -61,7 +61,7 @@ def samples_what_transformers_would(path):
 
 def exports_master_weights(path):
     said = run("gpt2", f"train --init {path}/gpt2 --data {path}/text.txt --steps 2 --out {path}/half", 78)
-    assert "the checkpoint of --init has no tokenizer" in said, said
+    assert "the checkpoint has no tokenizer" in said, said
     run("gpt2", f"train --init {path}/gpt2 --data {path}/text.txt --tokenizer char --steps 2 --warmup 0 --micro-batch 2 "
         f"--global-batch 4 --precision bf16 --out {path}/half")
     run("gpt2", f"export --checkpoint {path}/half --to {path}/half-out")
@@ -163,7 +163,10 @@ def the_tokenizer_goes_along(path):
     run("gpt2", f"train --init {path}/bpe-again {further} --data {path}/tokens.bin --out {path}/tokens")
     assert (path / "tokens/tokenizer.json").read_bytes() == tokenizer
     run("gpt2", f"train {SMALL} --data {path}/tokens.bin --out {path}/numbers")
-    for init, rows in (("bpe-again", 447), ("numbers", max(tokens) + 1)):
+    run("gpt2", f"train {SMALL} --data {path}/tokens.bin --vocab 500 --out {path}/more-numbers")  # as many as the model has
+    (path / "largest.bin").write_bytes(struct.pack("<200H", *[499] * 200))
+    run("gpt2", f"evaluate --checkpoint {path}/more-numbers --data {path}/largest.bin")
+    for init, rows in (("bpe-again", 447), ("numbers", max(tokens) + 1), ("more-numbers", 500)):
         (path / "more.bin").write_bytes(struct.pack("<200H", *[1] * 199, rows))
         said = run("gpt2", f"train --init {path}/{init} {further} --data {path}/more.bin", 65)
         assert f"token 199 is {rows}, which the vocabulary of {rows} tokens does not have" in said, said
@@ -209,7 +212,7 @@ def a_trained_model_keeps_the_files_of_its_tokenizer(path):
                           "tokenizer_config.json": '{"chat_template": "{{ messages }}"}'}.items():
         (hub / name).write_text(content)
     config = json.loads((hub / "config.json").read_text())
-    (hub / "config.json").write_text(json.dumps(config | {"bos_token_id": 7, "eos_token_id": [2, 3]}))
+    (hub / "config.json").write_text(json.dumps(config | {"bos_token_id": 7, "eos_token_id": [2, 3], "pad_token_id": 4}))
     own = {p.relative_to(hub): p.read_bytes() for p in hub.rglob("*")
            if p.is_file() and p.name not in ("config.json", "model.safetensors")}
     run("gpt2", f"import --from {hub} --out {path}/hub-run")
@@ -228,7 +231,7 @@ def a_trained_model_keeps_the_files_of_its_tokenizer(path):
                 if p.is_file() and p.name not in ("config.json", "model.safetensors")}
         assert back == own, (name, back.keys() ^ own.keys())
         config = json.loads((path / f"hub-of-{name}-back/config.json").read_text())
-        assert (config["bos_token_id"], config["eos_token_id"]) == (7, [2, 3]), config
+        assert (config["bos_token_id"], config["eos_token_id"], config["pad_token_id"]) == (7, [2, 3], 4), config
     shutil.copytree(path / "hub-of-init/step-2", path / "alone/step-2")
     said = run("gpt2", f"export --checkpoint {path}/alone/step-2 --to {path}/alone-hf")
     assert "no chat template or other files" in said and "--tokenizer DIR names a directory" in said, said
@@ -355,6 +358,26 @@ def exports_what_transformers_has(path):
     assert "shared-gate of shared-experts=0; expected 1 or more" in said, said
 
 
+def keeps_the_class_and_a_tokenizer_that_is_larger(path):
+    """Mistral without a window is Llama but for its name, by which transformers chooses the class of the tokenizer."""
+    hub = shutil.copytree(reference / "mistral", path / "wide")
+    config = json.loads((hub / "config.json").read_text())
+    (hub / "config.json").write_text(json.dumps(config | {"sliding_window": None}))
+    shutil.copy(fixture / "added/first/tokenizer.json", hub)  # of more tokens than the model has rows
+    run("mistral", f"import --from {hub} --out {path}/wide-run")
+    said = run("mistral", f"export --checkpoint {path}/wide-run --to {path}/wide-back")
+    back = json.loads((path / "wide-back/config.json").read_text())
+    assert (back["model_type"], back["sliding_window"]) == ("mistral", None) and "as a MistralForCausalLM" in said, (back, said)
+    assert "the tokenizer has" in said and "the model 96 rows" in said, said
+    scaled = shutil.copytree(reference / "llama", path / "scaled")  # transformers takes rope_scaling, if both are there
+    config = json.loads((scaled / "config.json").read_text())
+    config["rope_parameters"] = {"rope_type": "default", "rope_theta": 77.0}
+    config["rope_scaling"] = {"rope_type": "yarn", "factor": 2.0}
+    (scaled / "config.json").write_text(json.dumps(config))
+    said = run("llama", f"import --from {scaled} --out {path}/scaled-run", 65)
+    assert "yarn" in said, said
+
+
 def leaves_alone_what_others_made(path):
     (path / "mine.unfinished").mkdir()
     (path / "mine.unfinished/notes").write_text("mine")
@@ -427,6 +450,7 @@ with tempfile.TemporaryDirectory() as folder:
     a_trained_model_keeps_the_files_of_its_tokenizer(path)
     a_model_directory_is_imported_where_a_checkpoint_is_expected(path)
     exports_the_average(path)
+    keeps_the_class_and_a_tokenizer_that_is_larger(path)
     leaves_alone_what_others_made(path)
     killed_at_any_moment(path)
     samples_what_transformers_would(path)
