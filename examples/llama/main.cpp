@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
                             .task = task,
                             .plan_defaults = [&](auto&) { data.shapes_only = true; },
                             .evaluate_defaults = [&] { data.val_fraction = 1; },
+                            .evaluate_settings = text::evaluate_settings(data),
                             .plan_needs = {{"context", "1024"}, {"vocab", "50304", "data"}},
                             .verbs = verbs});
 }

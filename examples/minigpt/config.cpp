@@ -110,6 +110,7 @@ parallel::ProgramOptions program_options(Config& c, text::SampleOptions& s) {
               },
           .plan_defaults = [&c](auto&) { c.text.shapes_only = true; },
           .evaluate_defaults = [&c] { c.text.val_fraction = 1; },
+          .evaluate_settings = text::evaluate_settings(c.text),
           .plan_needs = {{"context", "1024"}, {"vocab", "50304", "data"}},
           .verbs = verbs};
 }

@@ -140,19 +140,61 @@ Text read_mixture(const std::vector<DataSource>& sources, const TextOptions& o,
   return all;
 }
 
+/// Returns a text whose samples are not of its data.
+Text text_of(const Tokenizer& tokenizer, int64_t context) {
+  TextData data(std::make_shared<Zeros>(context + 1), nullptr, tokenizer.hash(),
+                {.context = context});
+  return {.tokenizer = tokenizer, .data = data, .name = "zeros"};
+}
+
+/// Returns the tokenizer of JSON Lines, which is not made of them.
+Tokenizer tokenizer_for(const TextOptions& o, const std::string& path) {
+  auto given = given_tokenizer(o, tokenizer_choice(o.tokenizer));
+  check_input(given.has_value(), Exit::config,
+              "{}: there is no tokenizer\n  Give one (--tokenizer gpt2:DIR), or a checkpoint that "
+              "has one.",
+              path);
+  return *given;
+}
+
+Text read_questions(const TextOptions& o, int64_t context) {
+  Tokenizer tokenizer = tokenizer_for(o, o.choices);
+  Choices choices = read_choices(o.choices, tokenizer, context);
+  Text all = text_of(tokenizer, context);
+  all.held_out = choices.samples, all.scores = choices.scores;
+  all.sources = fmt::format("{}: {} questions of {} endings\n", o.choices,
+                            choices.samples->count() / choices.endings, choices.endings);
+  return all;
+}
+
+/// Reads conversations, and holds the last ones out.
+Text read_chat(const TextOptions& o, const std::string& path, int64_t context) {
+  Tokenizer tokenizer = tokenizer_for(o, path);
+  Text all = text_of(tokenizer, context);
+  auto train = read_conversations(path, tokenizer, o.chat, context, all.sources);
+  auto count = std::ssize(train), held = int64_t(double(count) * o.val_fraction);
+  check_input(held < count || o.val_fraction == 1, Exit::data,
+              "data: {}: {} of its {} conversations are held out; expected fewer", path, held,
+              count);
+  std::vector<MarkedTokens> last(train.end() - held, train.end());
+  train.resize(size_t(count - held));
+  all.sources += fmt::format("{}: {} conversations to train on, {} held out\n", path, train.size(),
+                             last.size());
+  auto samples = [&](auto& of) { return std::make_shared<Marked>(of, context, tokenizer.hash()); };
+  if (!train.empty()) all.mixed = samples(train);
+  if (!last.empty()) all.held_out = samples(last);
+  return all;
+}
+
 /// Returns zeros for data that are not here, of which nothing is read.
 std::optional<Text> blank_text(const TextOptions& o, int64_t context, int64_t vocab) {
   auto is_here = [](auto& source) { return disk().exists(source.path); };
   if (!o.data.empty() && std::ranges::all_of(data_sources(o.data), is_here)) return {};
   (void)tokenizer_choice(o.tokenizer);
-  Tokenizer numbers(std::make_shared<Numbers>(vocab));
-  TextData data(std::make_shared<Zeros>(context + 1), nullptr, numbers.hash(),
-                {.context = context});
-  return Text{.tokenizer = numbers,
-              .data = data,
-              .name = "zeros",
-              .sources = fmt::format("{}: --vocab and --context give all shapes\n",
-                                     o.data.empty() ? "no data read" : o.data + " is not here")};
+  Text all = text_of(Tokenizer(std::make_shared<Numbers>(vocab)), context);
+  all.sources = fmt::format("{}: --vocab and --context give all shapes\n",
+                            o.data.empty() ? "no data read" : o.data + " is not here");
+  return all;
 }
 
 /// Samples whose loss in training has smoothed labels.
@@ -334,10 +376,25 @@ parallel::Settings text_settings(TextOptions& o) {
            "no sequence then "
            "has tokens of two documents",
            &o.document_end, {.shown = "none: sequences cross documents"})
+      .add("chat|chat-template", "off|plain|chatml|llama3",
+           "--data has a conversation a line, as JSON, whose answers alone are trained on, in this "
+           "form; plain: {\"prompt\": .., \"completion\": ..} as they are",
+           parallel::choice(o.chat, {{"off", Chat::off},
+                                     {"plain", Chat::plain},
+                                     {"chatml", Chat::chatml},
+                                     {"llama3", Chat::llama3}}))
       .add("label-smoothing|label-smoothing-factor", "X",
            "share of each target that is spread evenly over the vocabulary; in the loss of steps, "
            "not of validations",
            &o.label_smoothing, {.range = {0, 1, true}, .on_resume = OnResume::say});
+}
+
+parallel::Settings evaluate_settings(TextOptions& o) {
+  return parallel::SettingGroup("Evaluation")
+      .add("choices|tasks", "FILE",
+           "questions with endings to choose from, in place of --data: JSON Lines as HellaSwag's, "
+           "{\"ctx\": .., \"endings\": [..], \"label\": N}",
+           &o.choices, {.shown = "none"});
 }
 
 std::optional<int32_t> document_end(const std::string& asked, const Tokenizer& tokenizer) {
@@ -374,13 +431,15 @@ TokenizerChoice tokenizer_choice(const std::string& asked) {
 Text read(const TextOptions& o, int64_t context, int64_t vocab) {
   if (o.shapes_only && vocab > 0)
     if (auto blank = blank_text(o, context, vocab)) return *blank;
+  if (!o.choices.empty()) return read_questions(o, context);
   std::string path = o.data.empty() ? shipped_file("corpus.txt") : o.data;
   check_input(!path.empty(), Exit::config,
               "data is not given\n  There is no ../share/triax/corpus.txt beside this program. Add "
               "--data FILE.");
   auto sources = data_sources(path);
-  Text text = sources.size() == 1 ? read_source(sources[0].path, o, {context, vocab})
-                                  : read_mixture(sources, o, {context, vocab});
+  Text text = o.chat != Chat::off   ? read_chat(o, path, context)
+              : sources.size() == 1 ? read_source(sources[0].path, o, {context, vocab})
+                                    : read_mixture(sources, o, {context, vocab});
   text.tokenizer_files = files_of_tokenizer(o, sources[0].path);
   text.label_smoothing = o.label_smoothing;
   return text;
@@ -393,7 +452,7 @@ parallel::Task Text::task() const {
     return saved.hash() == here.hash() || (is_numbers(saved) && is_numbers(here));
   };
   made.accompany = [from = tokenizer_files](auto& run) { keep_tokenizer_files(from, run, disk()); };
-  made.samples = mixed, made.held_out = held_out;
+  made.samples = mixed, made.held_out = held_out, made.scores = scores;
   if (!mixed && !held_out) made.samples = data.train_samples(), made.held_out = data.val_samples();
   if (label_smoothing > 0 && made.samples)
     made.samples = std::make_shared<Smoothed>(made.samples, label_smoothing);

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "examples/text/marked.h"
 #include "examples/text/mixture.h"
 #include "examples/text/tokenizer/tokenizer.h"
 #include "examples/text/tokens.h"
@@ -109,14 +110,18 @@ struct TextOptions {
   double val_fraction = 0.1;
   std::string document_end = {};  ///< a token, or its number; empty: windows cross documents
   double label_smoothing = 0;     ///< of the loss in training (CrossEntropyOptions::smoothing)
+  Chat chat = Chat::off;          ///< --data is a file of conversations
+  std::string choices = {};       ///< file of questions, in place of --data
   bool shapes_only = false;       ///< set by `plan`: see read()
 };
 /// Returns a function for ProgramOptions::init that fills in `initial`, `from_checkpoint` and
 /// `initial_run` of options that outlive it.
 std::function<void(const std::string&, const parallel::CheckpointState&)> initial_tokenizer(
     TextOptions& o);
-/// Returns `--data`, `--tokenizer`, `--val-fraction`, `--document-end`.
+/// Returns `--data`, `--tokenizer`, `--val-fraction`, `--document-end` and others.
 parallel::Settings text_settings(TextOptions& o);
+/// Returns the flags that `evaluate` alone has.
+parallel::Settings evaluate_settings(TextOptions& o);
 
 /// Returns the token that TextOptions::document_end names. Throws Error 78 for another text.
 std::optional<int32_t> document_end(const std::string& asked, const Tokenizer& tokenizer);
@@ -137,8 +142,9 @@ struct Text {
   Tokenizer tokenizer;
   TextData data;
   std::string name;  ///< the file, for messages
-  /// The training samples of all sources, if there are several, and their held-out samples.
-  std::shared_ptr<const Mixture> mixed = {}, held_out = {};
+  /// The samples to train on and those held out, if they are not of `data`.
+  std::shared_ptr<const nn::Samples> mixed = {}, held_out = {};
+  parallel::Scores scores = {};
   std::string sources = {};  ///< lines about them
   std::string notes = {};    ///< lines that precede the description
   /// The directory whose tokenizer files (tokenizer_files.h) the run keeps; empty: none.

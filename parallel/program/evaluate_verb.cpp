@@ -58,7 +58,7 @@ Verb evaluate_verb(ProgramOptions& p, std::string_view asked) {
       .name = "evaluate",
       .what = "Computes the loss of a checkpoint over held-out data, on any mesh.",
       .settings = joined(
-          {own, p.settings,
+          {own, p.evaluate_settings, p.settings,
            only(train_settings(*o),
                 {"config",  "precision", "micro-batch",       "dp",        "pp",        "ep",
                  "cp",      "tp",        "sequence-parallel", "zero",      "chunks",    "schedule",

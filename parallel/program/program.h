@@ -36,6 +36,7 @@ struct ProgramOptions {
   std::function<void(TrainOptions&)> plan_defaults = {};
   /// Is called before the flags of `evaluate` are read: lets the task hold all of its data out.
   std::function<void()> evaluate_defaults = {};
+  Settings evaluate_settings = {};  ///< flags that `evaluate` alone has
   /// A setting without default in `plan`, if that is for more ranks than this machine's.
   struct PlanNeed {
     std::string name, example;

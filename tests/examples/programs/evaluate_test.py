@@ -16,6 +16,7 @@ minigpt, launcher, llama, resnet = sys.argv[1:5]
 MODEL = dict(layers=4, heads=4, width=32, context=16, steps=20, micro_batch=4, warmup=5, lr=0.01)
 MESHES = (dict(), dict(dp=2), dict(pp=2), dict(tp=2, sequence_parallel=True), dict(cp=2), dict(dp=2, zero=3), dict(pp=2, tp=2),
           dict(dp=2, pp=2, tp=2, zero=2))
+fixture = pathlib.Path(__file__).resolve().parents[2] / "fixtures/bpe"
 failures = []
 
 
@@ -35,7 +36,7 @@ def run(code, *command):
 
 def found(said):
     """Loss, perplexity, number of targets."""
-    match = re.search(r"^loss (\S+)  perplexity (\S+)  over (\d+) targets of \d+ samples$", said, re.M)
+    match = re.search(r"^loss (\S+)  perplexity (\S+)  over (\d+) targets of \d+ samples?$", said, re.M)
     return tuple(map(float, match.groups())) if match else (math.nan,) * 3
 
 
@@ -64,6 +65,44 @@ with tempfile.TemporaryDirectory() as path:
     if launcher:
         said = run(0, *mpirun(launcher, 2), minigpt, "evaluate", *words(checkpoint=folder / "run", data=text, tp=2))
         check("processes", abs(found(said)[0] - whole) < 1e-5 and said.count("perplexity") == 1, said)
+
+    # Answers alone: sums of all endings' losses tell which one a model chooses.
+    words_ = some_text().split()
+    questions = [dict(ctx=words_[i], endings=[words_[i + 1], words_[i + 7], words_[i + 12] + " " + words_[i + 3]], label=i % 3)
+                 for i in range(0, 400, 5)]
+    questions = [q for q in questions if max(map(len, q["endings"])) + len(q["ctx"]) <= MODEL["context"]][:12]
+    (folder / "choices").write_text("\n".join(map(json.dumps, questions)))
+    right = dict(acc=0, acc_norm=0)
+    for q in questions:
+        losses = []
+        for ending in q["endings"]:
+            (folder / "one").write_text(json.dumps(dict(prompt=q["ctx"], completion=" " + ending)))
+            mean, _, count = found(run(0, minigpt, "evaluate", *words(checkpoint=folder / "run", chat="plain", data=folder / "one")))
+            losses.append((mean * count, mean))
+            check("an answer has its tokens as targets", count == len(ending) + 1, count)
+        for i, name in enumerate(right):
+            right[name] += min(range(3), key=lambda e: losses[e][i]) == q["label"]
+    (folder / "one").unlink()
+    check("some choices are right, some wrong", 0 < right["acc"] < len(questions), right)
+    for mesh in (mesh for mesh in MESHES if "cp" not in mesh):
+        ranks = math.prod(mesh.get(axis, 1) for axis in ("dp", "pp", "tp"))
+        said = run(0, minigpt, "evaluate", *words(checkpoint=folder / "run", choices=folder / "choices", comm="threads", ranks=ranks,
+                                                  micro_batch=6, **mesh))
+        scores = {name: float(re.search(rf" {name} (\S+)", said)[1]) * len(questions) for name in right}
+        check(f"{mesh}: choices", all(abs(scores[name] - right[name]) < 1e-6 for name in right), scores, right)
+    said = run(78, minigpt, "evaluate", *words(checkpoint=folder / "run", choices=folder / "choices", micro_batch=2))
+    check("a part of a question", "whole questions of 3 endings" in said, said)
+    said = run(78, minigpt, "evaluate", *words(checkpoint=folder / "run", choices=folder / "choices", cp=2, comm="threads", ranks=2,
+                                               micro_batch=3))
+    check("a part of each text", "leave --bitwise and --cp out" in said, said)
+    (folder / "choices").unlink()
+    talks = [dict(prompt=" ".join(words_[i:i + 3]), completion=" ".join(words_[i + 3:i + 4 + i % 3])) for i in range(40)]
+    (folder / "talks").write_text("\n".join(map(json.dumps, talks)))
+    for mesh in ("2x2x2 --zero 2", "1x1x2x2"):  # replicas have other numbers of targets
+        said = run(0, minigpt, "parity", "--chat", "plain", "--data", folder / "talks", "--context", "32", "--tokenizer", f"gpt2:{fixture}",
+                   "--mesh", *mesh.split())
+        check(f"{mesh}: parity on answers alone", "EQUAL" in said, said)
+    (folder / "talks").unlink()
 
     check("nothing is written", sorted(p.name for p in folder.iterdir()) == ["run", "text"])
     said = run(64, minigpt, "evaluate")
