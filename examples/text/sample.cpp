@@ -24,21 +24,10 @@
 namespace triax::text {
 namespace {
 
-DType precision(const parallel::Checkpoint& c) {
+DType precision_of(const parallel::Checkpoint& c) {
   parallel::TrainOptions saved;
   parallel::restore(only(train_settings(saved), {"precision"}), c);
   return saved.step.dtype;
-}
-
-/// Returns the tokenizer it was trained with. Imported weights may lack one: their text is numbers.
-Tokenizer tokenizer_of(const parallel::Checkpoint& c) {
-  if (c.state().contains("tokenizer")) return Tokenizer::from_json(c.state("tokenizer"), c.path());
-  int64_t rows = 0;
-  std::string text = parallel::saved_settings(c)["vocab"];
-  check_input(parse_number(text, rows) && rows > 0 && rows <= parallel::huge, Exit::data,
-              "checkpoint {}: it has no tokenizer, and vocab is `{}`; expected a number of tokens",
-              c.path(), printable(text));
-  return Tokenizer(std::make_shared<Numbers>(rows));
 }
 
 void check_prompt(const std::string& prompt) {
@@ -249,6 +238,30 @@ void check_stored(const parallel::Checkpoint& checkpoint, const std::string& ten
               checkpoint.path(), tensor, shape, there ? str(found->second.full) : "none");
 }
 
+Tokenizer tokenizer_of(const parallel::Checkpoint& c) {
+  if (c.state().contains("tokenizer")) return Tokenizer::from_json(c.state("tokenizer"), c.path());
+  int64_t rows = 0;
+  std::string text = parallel::saved_settings(c)["vocab"];
+  check_input(parse_number(text, rows) && rows > 0 && rows <= parallel::huge, Exit::data,
+              "checkpoint {}: it has no tokenizer, and vocab is `{}`; expected a number of tokens",
+              c.path(), printable(text));
+  return Tokenizer(std::make_shared<Numbers>(rows));
+}
+
+std::unique_ptr<parallel::Replica> load_model(parallel::Checkpoint& checkpoint,
+                                              const TextModel& model, parallel::Mesh& mesh,
+                                              parallel::Weights weights,
+                                              std::optional<DType> precision) {
+  DType saved = precision_of(checkpoint);
+  auto options = parallel::inference_options(mesh.shape(), precision.value_or(saved));
+  nn::Batch one{.input = zeros({1, model.context}, i32, cpu), .first = nn::evaluation};
+  auto replica = std::make_unique<parallel::Replica>(
+      mesh, model.build, options,
+      parallel::probe(model.build, one, parallel::probe_options(options)));
+  replica->load(checkpoint, weights, saved);
+  return replica;
+}
+
 void sample(const SampleOptions& o, const TextModelOf& model_of, parallel::World& world) {
   check_sample(o, world.size());
   parallel::Checkpoint checkpoint = parallel::open_checkpoint(o.checkpoint, world.host());
@@ -256,15 +269,10 @@ void sample(const SampleOptions& o, const TextModelOf& model_of, parallel::World
   auto tokenizer = tokenizer_of(checkpoint);
   TextModel model = model_of(checkpoint, tokenizer);
   parallel::Mesh mesh(world.comm(), {.pp = o.pp, .tp = o.tp});
-  DType saved = precision(checkpoint);
-  auto options = parallel::inference_options(mesh.shape(), o.precision.value_or(saved));
-  nn::Batch one{.input = zeros({1, model.context}, i32, cpu), .first = nn::evaluation};
-  parallel::Replica replica(mesh, model.build, options,
-                            parallel::probe(model.build, one, parallel::probe_options(options)));
-  replica.load(checkpoint, o.weights, saved);
+  auto replica = load_model(checkpoint, model, mesh, o.weights, o.precision);
 
   NoGrad guard;
-  Decoder decoder(replica, model.context);
+  Decoder decoder(*replica, model.context);
   Writer writer(o, world, tokenizer, decoder);
   std::string prompt = o.prompt == "-" ? all_of_stdin(world.host()) : o.prompt;
   check_prompt(prompt);

@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -53,6 +54,16 @@ using TextModelOf = std::function<TextModel(const parallel::Checkpoint&, const T
 /// for a model of any size, which is built only if its tensors have that size.
 void check_stored(const parallel::Checkpoint& checkpoint, const std::string& tensor,
                   const Shape& shape);
+
+/// Returns the tokenizer it was trained with. Imported weights may lack one: their text is numbers.
+Tokenizer tokenizer_of(const parallel::Checkpoint& checkpoint);
+
+/// Returns the model of a checkpoint with its weights, to predict. `mesh` must outlive it;
+/// `precision`: of weights and activations, none: the checkpoint's. Collective. Throws Error.
+std::unique_ptr<parallel::Replica> load_model(parallel::Checkpoint& checkpoint,
+                                              const TextModel& model, parallel::Mesh& mesh,
+                                              parallel::Weights weights,
+                                              std::optional<DType> precision);
 
 /// Continues a prompt with a trained model, spread over the ranks of `world` as --pp and --tp say.
 /// The first rank prints the text as it comes and, with --interactive, reads lines. Collective.

@@ -165,12 +165,23 @@ std::optional<Difference> compare_with_reference(const Task& task, const TrainOp
   return {};
 }
 
-Exit parity(const Task& given, TrainOptions o, OneRank takes) {
+std::optional<Difference> find_difference(const Task& given, const TrainOptions& o, OneRank takes,
+                                          const SeeRuns& see) {
   check_input(o.steps >= 1 && o.steps <= 10000, Exit::config,
               "parity: steps={}; expected 1 to 10000, which are kept in memory", o.steps);
   check_task(given);
   Task task = given;
   task.identity = identity_of(given);  // read once for all ranks and runs
+  // Errors of the mesh come first: they say more than those of the reference.
+  Facts facts = probe(task.build, batch_like(task, o.step.micro_batch), probe_options(o.step));
+  (void)place(facts, o.step);
+  if (o.step.mesh.size() > 1) prepare_nccl();  // before the reference starts CUDA
+  Trace reference = trace(task, reference_of(o, takes));
+  return compare_with_reference(
+      task, o, reference, [&](const Trace& run, bool another) { see(reference, run, another); });
+}
+
+Exit parity(const Task& task, TrainOptions o, OneRank takes) {
   choose_batch(o);
   resolve(o, o.step.mesh.size());
   print_folded(fmt::format("parity: {} against one rank, {} steps", title(o.step), o.steps));
@@ -181,12 +192,8 @@ Exit parity(const Task& given, TrainOptions o, OneRank takes) {
                     o.step.accumulation(), o.step.accumulation() == 1 ? "" : "es",
                     o.step.micro_batch * o.step.mesh.replicas() * micros));
   std::fflush(stdout);
-  // Errors of the mesh come first: they say more than those of the reference.
-  Facts facts = probe(task.build, batch_like(task, o.step.micro_batch), probe_options(o.step));
-  (void)place(facts, o.step);
-  if (o.step.mesh.size() > 1) prepare_nccl();  // before the reference starts CUDA
-  Trace reference = trace(task, reference_of(o, takes));
-  auto difference = compare_with_reference(task, o, reference, [&](const Trace& run, bool another) {
+  std::string equal;
+  auto see = [&](const Trace& reference, const Trace& run, bool another) {
     print(reference, run);
     if (auto rows = run.choices->rows(); rows.followed > 0)
       fmt::print(
@@ -194,9 +201,11 @@ Exit parity(const Task& given, TrainOptions o, OneRank takes) {
           rows.followed, rows.all);
     if (another) fmt::print("each step from the reference's state: equal. Free-running:\n");
     std::fflush(stdout);
-  });
+    equal = compared(reference, o.step.mesh);
+  };
+  auto difference = find_difference(task, o, takes, see);
   if (!difference) {
-    print_folded(compared(reference, o.step.mesh));
+    print_folded(equal);
     return Exit::ok;
   }
   print(*difference);

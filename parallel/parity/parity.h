@@ -122,7 +122,7 @@ std::optional<Difference> first_difference(const Trace& reference, const Trace& 
                                            const MeshShape& mesh, const ParityBounds& bounds);
 
 /// The micro-batches of the reference: the whole batch as one, or those of the mesh.
-enum class OneRank { whole_batch, same_micro_batches };
+enum class OneRank : int { whole_batch, same_micro_batches };
 /// Returns the options of the same model and data on one rank: no recomputation, nothing sharded.
 TrainOptions reference_of(TrainOptions o, OneRank takes = OneRank::whole_batch);
 
@@ -139,8 +139,14 @@ std::optional<Difference> compare_with_reference(const Task& task, const TrainOp
 /// that several alone have would not be seen otherwise.
 void choose_batch(TrainOptions& o);
 
-/// Trains `task` on one rank and on the mesh of `o` for `o.steps` steps, with ranks that are
-/// threads of this process, on the batch that choose_batch says; prints loss and norm of every step
+/// Is called with the reference and a run when that is over; `another`: one more run follows.
+using SeeRuns = std::function<void(const Trace& reference, const Trace& run, bool another)>;
+/// Trains `task` on one rank and on the mesh of `o`, which is resolved, for `o.steps` steps, with
+/// ranks that are threads of this process. Returns the first difference. Throws Error.
+std::optional<Difference> find_difference(const Task& task, const TrainOptions& o, OneRank takes,
+                                          const SeeRuns& see);
+
+/// Does so on the batch that choose_batch says; prints loss and norm of every step
 /// and the first difference: activations of every layer, loss, gradients, norm, weights, optimizer
 /// state. Returns ok or differs. Throws Error.
 Exit parity(const Task& task, TrainOptions o, OneRank takes = OneRank::whole_batch);

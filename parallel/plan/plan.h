@@ -65,6 +65,9 @@ struct Plans {
 /// Throws Error 78 if the model allows no plan, for bad sizes and for bad hardware.
 Plans plans(const Task& task, const PlanOptions& o);
 
+/// Returns them as JSON, an object for each, which `plan --json` prints.
+std::vector<std::string> plans_json(const Task& task, const Plans& found);
+
 /// Prints and returns the plans that fit and those that do not. Throws Error 78 if none does.
 Plans plan(const Task& task, const PlanOptions& o);
 

@@ -236,22 +236,6 @@ std::string train_command(const PlanOptions& o, const Plan& p, const Hardware& h
   return lines;
 }
 
-void print_json(const Task& task, const Plans& found) {
-  for (const Plan& p : found.all) {
-    const StepOptions& s = p.options.step;
-    double weight = task.samples->weight(0), seconds = p.time.total();
-    fmt::print(R"({{"dp": {}, "pp": {}, "cp": {}, "ep": {}, "tp": {}, "zero": {}, "schedule": {}, )"
-               R"("chunks": {}, "micro_batch": {}, "global_batch": {}, "recompute": "{}", )"
-               R"("sequence_parallel": {}, "memory_bytes": {:.0f}, "step_seconds": {}, )"
-               R"("tokens_per_second": {}, "mfu": {}, "fits": {}}})"
-               "\n",
-               s.mesh.dp, s.mesh.pp, s.mesh.cp, s.mesh.ep, s.mesh.tp, int(s.zero),
-               nn::quoted(s.schedule), s.chunks, s.micro_batch, s.global_batch,
-               name_of(s.recompute), s.sequence_parallel, p.need(found.hardware), seconds,
-               double(s.global_batch) * weight / seconds, p.mfu, found.fits(p));
-  }
-}
-
 /// Prints all refusals or, on a terminal, which has less room, a few.
 void print_left_out(const std::vector<std::string>& refusals) {
   size_t most = ::isatty(STDOUT_FILENO) ? 3 : refusals.size();
@@ -320,6 +304,23 @@ void check_against_run(const Task& task, const Plan& p) {
 
 }  // namespace
 
+std::vector<std::string> plans_json(const Task& task, const Plans& found) {
+  double weight = task.samples->weight(0);
+  return transformed(found.all, [&](const Plan& p) {
+    const StepOptions& s = p.options.step;
+    double seconds = p.time.total();
+    return fmt::format(
+        R"({{"dp": {}, "pp": {}, "cp": {}, "ep": {}, "tp": {}, "zero": {}, "schedule": {}, )"
+        R"("chunks": {}, "micro_batch": {}, "global_batch": {}, "recompute": "{}", )"
+        R"("sequence_parallel": {}, "memory_bytes": {:.0f}, "step_seconds": {}, )"
+        R"("tokens_per_second": {}, "mfu": {}, "fits": {}}})",
+        s.mesh.dp, s.mesh.pp, s.mesh.cp, s.mesh.ep, s.mesh.tp, int(s.zero), nn::quoted(s.schedule),
+        s.chunks, s.micro_batch, s.global_batch, name_of(s.recompute), s.sequence_parallel,
+        p.need(found.hardware), seconds, double(s.global_batch) * weight / seconds, p.mfu,
+        found.fits(p));
+  });
+}
+
 Plans plan(const Task& task, const PlanOptions& o) {
   check_input(!o.json || !o.check, Exit::usage,
               "plan: --json with --check; expected one of them: --check prints no JSON");
@@ -328,7 +329,7 @@ Plans plan(const Task& task, const PlanOptions& o) {
   const Plan& best = found.all.front();
   double least = best.need(h);
   if (o.json) {
-    print_json(task, found);
+    fmt::print("{}\n", join(plans_json(task, found), "\n"));
   } else {
     print_head(task, o, found);
     print_rows(found, std::span(found.all).first(std::min(found.all.size(), size_t(o.top))));

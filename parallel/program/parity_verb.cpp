@@ -16,7 +16,7 @@ struct ParityOptions {
   bool same_micro_batches = false;  ///< the one rank takes the micro-batches of the mesh
 };
 
-Exit run_parity(const ProgramOptions& p, ParityOptions& o) {
+Exit run_parity(const ProgramOptions& p, ParityOptions& o, const UseParity& use) {
   check_not_launched("parity runs in one process");
   MeshShape mesh = mesh_of(o.mesh);
   mesh.more = o.train.step.mesh.more;
@@ -24,13 +24,13 @@ Exit run_parity(const ProgramOptions& p, ParityOptions& o) {
   choose_batch(o.train);
   resolve(o.train, o.train.step.mesh.size());
   check_options(o.train, o.train.step.mesh.size());
-  return parity(p.task(), o.train,
-                o.same_micro_batches ? OneRank::same_micro_batches : OneRank::whole_batch);
+  OneRank takes = o.same_micro_batches ? OneRank::same_micro_batches : OneRank::whole_batch;
+  return use ? use(p.task(), o.train, takes) : parity(p.task(), o.train, takes);
 }
 
 }  // namespace
 
-Verb parity_verb(ProgramOptions& p, std::string_view asked) {
+Verb parity_verb(ProgramOptions& p, std::string_view asked, const UseParity& use) {
   auto o = std::make_shared<ParityOptions>();
   TrainOptions& train = o->train = p.train;
   train.steps = std::min<int64_t>(train.steps, 4);  // trained three times
@@ -56,7 +56,7 @@ Verb parity_verb(ProgramOptions& p, std::string_view asked) {
       .settings = joined({own, p.settings, training}),
       .examples = {p.name + " parity --mesh 2x2x2 --zero 3 --schedule zb-h1",
                    p.name + " parity --mesh 1x1x4 --sequence-parallel --precision bf16"},
-      .run = [&p, o](auto&) { return int(run_parity(p, *o)); }};
+      .run = [&p, o, use](auto&) { return int(run_parity(p, *o, use)); }};
 }
 
 MeshShape mesh_of(const std::string& text) {

@@ -49,11 +49,12 @@ std::vector<std::string> fixed_by_file(const Request& request) {
   return fixed;
 }
 
-Exit run_plan(const ProgramOptions& p, PlanOptions& o, const Invocation& call) {
+Exit run_plan(const ProgramOptions& p, PlanOptions& o, const Invocation& call, const UsePlan& use) {
   check_not_launched("plan runs in one process");
   take_request(o, call);
   check_needs(p, call.request, std::max(double(o.ranks), o.train.step.mesh.least_size()));
-  (void)plan(p.task(), o);
+  if (use) use(p.task(), o);
+  else (void)plan(p.task(), o);
   return Exit::ok;
 }
 
@@ -112,7 +113,7 @@ void take_request(PlanOptions& o, const Invocation& call) {
   o.command = shell_word(call.argv[0]) + " train" + flags_for_train(call.request);
 }
 
-Verb plan_verb(ProgramOptions& p, std::string_view asked) {
+Verb plan_verb(ProgramOptions& p, std::string_view asked, const UsePlan& use) {
   auto o = std::make_shared<PlanOptions>();
   o->train = p.train;
   leave_open(o->train.step, {"cp", "ep", "chunks", "zero", "recompute", "sequence-parallel"});
@@ -125,7 +126,7 @@ Verb plan_verb(ProgramOptions& p, std::string_view asked) {
           .what = "Predicts memory and time of a step for every way to train on so many ranks.",
           .settings = plan_settings(*o, p),
           .examples = {example},
-          .run = [&p, o](const Invocation& call) { return int(run_plan(p, *o, call)); }};
+          .run = [&p, o, use](const Invocation& call) { return int(run_plan(p, *o, call, use)); }};
 }
 
 }  // namespace triax::parallel

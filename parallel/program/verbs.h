@@ -6,6 +6,7 @@
 namespace triax::parallel {
 
 struct PlanOptions;
+enum class OneRank;
 
 // The verbs that every program has, one file each. Their settings are bound to options that the
 // verb holds, and begin with the defaults of the program.
@@ -13,10 +14,13 @@ struct PlanOptions;
 /// Trains. Its settings are bound to `p.train`.
 Verb train_verb(ProgramOptions& p);
 /// Compares one rank with a mesh. The program's defaults for it apply only where the words ask for
-/// it: they may change the model for all.
-Verb parity_verb(ProgramOptions& p, std::string_view asked);
-/// Predicts memory and time; with the program's defaults for it likewise.
-Verb plan_verb(ProgramOptions& p, std::string_view asked);
+/// it: they may change the model for all. `use` takes the place of parity(), which prints.
+using UseParity = std::function<Exit(const Task&, const TrainOptions&, OneRank)>;
+Verb parity_verb(ProgramOptions& p, std::string_view asked, const UseParity& use = {});
+/// Predicts memory and time; with the program's defaults for it likewise. `use` takes the place of
+/// plan(), which prints.
+using UsePlan = std::function<void(const Task&, const PlanOptions&)>;
+Verb plan_verb(ProgramOptions& p, std::string_view asked, const UsePlan& use = {});
 /// Tells a search what the words of a request fix, and the command that they make of its result.
 void take_request(PlanOptions& o, const Invocation& call);
 /// Computes the loss of a checkpoint; with the program's defaults for it likewise.
