@@ -52,16 +52,13 @@ Muon::Muon(const std::vector<Slot>& slots, const MuonOptions& options) : options
 }
 
 void Muon::add(size_t index, const Slot& s, const Matrix& m) {
-  check_input(m.whole(), Exit::config,
-              "muon: this rank holds {} of the {} x {} elements of {}; expected whole matrices\n"
-              "  ZeRO and tensor parallelism cut them: take --zero 0 and --tp 1, or another "
-              "optimizer.",
-              m.range.end - m.range.begin, m.rows, m.columns, m.name);
+  check(m.whole() || m.gather,
+        "muon: this rank holds {} of the {} x {} elements of {}; expected all, or ranks to gather "
+        "them from",
+        m.range.end - m.range.begin, m.rows, m.columns, m.name);
   Slot part = part_of(s, m.range.begin, m.range.end);
   Entry e{.slot = index,
-          .begin = m.range.begin,
-          .rows = m.rows,
-          .columns = m.columns,
+          .matrix = m,
           .part = {part.weight, part.grad, {}, part.decayed},
           .rates = s.rates,
           .velocity = zeros_like(part.grad)};
@@ -87,21 +84,26 @@ void Muon::apply(const Tensor& decision) {
   for (auto& e : entries_) {
     OptimizerSlot part = e.part;
     Tensor g = part.grad * decision.narrow(0, 2, 1).to(part.grad.dtype());
-    backend(g).average(e.velocity, g, {.rate = 1 - mu, .decision = decision});
-    Tensor u = (g * (1 - mu) + e.velocity * mu).view({e.rows, e.columns});
+    if (g.numel() > 0) backend(g).average(e.velocity, g, {.rate = 1 - mu, .decision = decision});
+    const Matrix& m = e.matrix;
+    Tensor u = g * (1 - mu) + e.velocity * mu;
+    u = m.gather ? m.gather(u) : u.view({m.rows, m.columns});
     u = u / (sqrt(sum(u * u)) + 1e-7);
     Tensor o = orthogonalized(part.weight.dtype() == bf16 ? u.to(bf16) : u, options_.iterations);
-    double size = 0.2 * std::sqrt(double(std::max(e.rows, e.columns)));
-    part.grad = (o.to(part.grad.dtype()) * size).view({o.numel()});
-    update(part, {}, e.rates);
+    double size = 0.2 * std::sqrt(double(std::max(m.rows, m.columns)));
+    o = o.to(part.grad.dtype()) * size;
+    part.grad = m.part ? m.part(o) : o.view({o.numel()});
+    if (part.grad.numel() > 0) update(part, {}, e.rates);
   }
 }
 
 std::vector<SlotState> Muon::state() const {
   std::vector<SlotState> all;
   for (auto& e : entries_) {
-    all.push_back({e.slot, "velocity", e.velocity, e.begin});
-    if (e.part.master.defined()) all.push_back({e.slot, "master", e.part.master, e.begin});
+    if (e.velocity.numel() == 0) continue;
+    int64_t begin = e.matrix.range.begin;
+    all.push_back({e.slot, "velocity", e.velocity, begin});
+    if (e.part.master.defined()) all.push_back({e.slot, "master", e.part.master, begin});
   }
   for (auto& s : rest_->state()) {
     const Place& place = places_[s.slot];

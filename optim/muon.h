@@ -17,15 +17,15 @@ struct MuonOptions {
 /// section 2.2). A matrix has one tensor of state, where AdamW has two.
 class Muon final : public Optimizer {
  public:
-  /// Throws Error 78 for a matrix of which this rank holds a part: ZeRO and tensor parallelism cut.
+  /// A matrix that ranks hold parts of is gathered for each update, and each orthogonalizes all of
+  /// it, as in that paper's section 2.3. Throws Error 70 for a part that cannot be gathered.
   Muon(const std::vector<Slot>& slots, const MuonOptions& options = {});
   std::vector<SlotState> state() const override;
 
  private:
   struct Entry {
     size_t slot;
-    int64_t begin;  // in the slot
-    int64_t rows, columns;
+    Matrix matrix;
     OptimizerSlot part;
     Rates rates;
     Tensor velocity;

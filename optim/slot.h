@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,9 +19,13 @@ struct Rates {
 /// The place of a hidden matrix in a slot, row-major; convolutions are [out, the rest].
 struct Matrix {
   std::string name;  ///< of the parameter
-  Range range;       ///< in the slot
+  Range range;       ///< in the slot; empty where other ranks hold all of it
   int64_t rows, columns;
-  /// False if ZeRO or tensor parallelism has cut it.
+  /// Where ZeRO or tensor parallelism has cut it: returns the whole [rows, columns] of what the
+  /// ranks hold, flat. Collective; each rank calls those of all its matrices in their order.
+  std::function<Tensor(const Tensor& part)> gather = {};
+  std::function<Tensor(const Tensor& whole)> part = {};  ///< returns this rank's part, flat
+  /// True if this rank holds all of it.
   bool whole() const { return range.end - range.begin == rows * columns; }
 };
 

@@ -74,7 +74,7 @@ class DataParallel : Immovable {  // its parts refer to one another
   NonFinite first_non_finite() const { return norm_.first_non_finite(); }
 
   /// Returns the optimizer's slots: this rank's slice of each bucket, cut where rates change.
-  std::vector<optim::Slot> slots() const { return slots_.slots(); }
+  std::vector<optim::Slot> slots() const { return slots_.slots(model_); }
   /// Returns the weights of each slot, then this rank's frozen ones, in the same form.
   Tensors weights() const { return slots_.weights(); }
   /// Returns the pieces of parameters in slot `i` (or in those weights), in order.

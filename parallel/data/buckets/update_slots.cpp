@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "triax/optim/prepare.h"
+#include "triax/parallel/data/buckets/cut_matrix.h"
 
 namespace triax::parallel {
 
@@ -27,24 +28,7 @@ Tensors UpdateSlots::weights() const {
   });
 }
 
-namespace {
-
-/// Appends the matrices in a piece: one, or each of a stack.
-void add_matrices(const FlatPiece& piece, std::vector<optim::Matrix>& to) {
-  const nn::Parameter& p = *piece.parameter;
-  int64_t held = p.local().numel(), all = p.full.numel(), rows = p.full[0];
-  if (p.stacked) held /= p.local()[0], all /= p.full[0], rows = p.full[1];
-  int64_t end = piece.first + piece.length;
-  for (int64_t first = piece.first / held * held; first < end; first += held) {
-    int64_t from = std::max(first, piece.first), until = std::min(first + held, end);
-    int64_t at = piece.begin - piece.first;
-    to.push_back({p.name, {at + from, at + until}, rows, all / rows});
-  }
-}
-
-}  // namespace
-
-std::vector<optim::Slot> UpdateSlots::slots() const {
+std::vector<optim::Slot> UpdateSlots::slots(const HeldModel& model) const {
   auto decays = [](const nn::Parameter& p) { return p.weight_decay || p.decay; };
   std::vector<optim::Slot> slots;
   for (auto& [b, range, rates] : places_) {
@@ -58,12 +42,28 @@ std::vector<optim::Slot> UpdateSlots::slots() const {
                      .decayed = std::move(decayed),
                      .rates = rates,
                      .state = b->layout.to});
-    for (auto& piece : pieces(slots.size() - 1)) {
-      const nn::Parameter& p = *piece.parameter;
-      if (p.full.rank() >= 2 && p.decay && !p.table) add_matrices(piece, slots.back().matrices);
-    }
   }
+  add_matrices(model, slots);
   return slots;
+}
+
+/// Gives each slot the matrices that lie in it. A matrix of which a bucket's slice has nothing is
+/// in the slot that is next by then: ranks that gather matrices meet in the same order.
+void UpdateSlots::add_matrices(const HeldModel& model, std::vector<optim::Slot>& slots) const {
+  for (size_t i = 0; i < slots.size();) {
+    const Bucket& b = *places_[i].bucket;
+    size_t end = i;
+    while (end < slots.size() && places_[end].bucket == &b) ++end;
+    for (auto& piece : b.layout.pieces)
+      for (auto& m : matrices_of(model, b, piece)) {
+        while (i + 1 < end && m.range.begin >= places_[i].range.end) ++i;
+        const Range& slot = places_[i].range;
+        m.range = {std::max(m.range.begin - slot.begin, int64_t(0)),
+                   std::max(m.range.end - slot.begin, int64_t(0))};
+        slots[i].matrices.push_back(std::move(m));
+      }
+    i = end;
+  }
 }
 
 std::vector<FlatPiece> UpdateSlots::pieces(size_t i) const {

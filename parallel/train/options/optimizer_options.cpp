@@ -85,8 +85,8 @@ void check_rates(const TrainOptions& o) {
               o.lr.low, o.lr.peak, o.lr.peak);
 }
 
-/// Checks options of Muon: on parts of a matrix it would be another optimizer. Replicas
-/// orthogonalize the same gradient, each for itself: with other bits their weights would drift.
+/// Checks options of Muon. Replicas orthogonalize the same gradient, each for itself: with other
+/// bits their weights would drift.
 void check_muon(const TrainOptions& o) {
   const StepOptions& s = o.step;
   if (s.optimizer || s.algorithm != Algorithm::muon) return;
@@ -96,12 +96,6 @@ void check_muon(const TrainOptions& o) {
       "by products of its own, which have to have the same bits. Leave --nondeterministic "
       "out.",
       s.mesh.data());
-  bool slices = s.zero != Zero::off && s.mesh.data() > 1;
-  if (!slices && s.mesh.tp == 1) return;
-  fail(Exit::config,
-       "optimizer=muon with {}\n  Muon needs whole matrices, of which a rank then holds a part. "
-       "Valid: --tp 1 and --zero 0; dp, pp, ep and cp may be any.",
-       slices ? fmt::format("zero={}", int(s.zero)) : fmt::format("tp={}", s.mesh.tp));
 }
 
 template <class Optimizer, class Options> optim::MakeOptimizer maker(const Options& options) {

@@ -36,9 +36,9 @@ def resnet(pick, micro, dp):
             "--momentum-form": pick.choice(["heavy-ball", "nesterov"])}
 
 
-def optimizer(pick, whole):
-    """An update rule, where matrices that it sees are `whole` or not, and what it keeps in host memory."""
-    rule = pick.choice(["adamw", "adamw", "adamw", "lion", *["muon"] * whole])
+def optimizer(pick):
+    """An update rule, and what it keeps in host memory."""
+    rule = pick.choice(["adamw", "adamw", "adamw", "lion", "muon"])
     return {"--optimizer": rule, "--offload": pick.choice(["off", "optimizer", "params"]) if rule == "adamw" else "off"}
 
 
@@ -115,7 +115,7 @@ def draw(pick, program, text, exact):
         if sequence and flags["--context"] % tp:  # ranks share the rows of a sequence
             flags["--context"] = 96
         flags |= context(pick, program, flags, tp, cp, exact) if cp > 1 else {}
-        flags |= optimizer(pick, whole=tp == 1 and (zero == 0 or dp * cp * ep == 1)) | {"--data": text}
+        flags |= optimizer(pick) | {"--data": text}
         flags |= experts(pick, ep) if mixture else {}
         flags["--label-smoothing"] = chance([0, 0, 0.1])
         recompute = ["off", "block", "selective", *["block-split"] * (tp > 1 and not sequence)]

@@ -60,7 +60,7 @@ TEST(Bitwise, PrecisionsOptimizersAndOffload) {
       o.step.offload = Offloaded::optimizer;
       EXPECT_EQ(difference(o), "") << name(dtype) << " offload";
       o = bitwise_options(mesh);
-      o.step.dtype = dtype, o.step.algorithm = Algorithm::muon;
+      o.step.dtype = dtype, o.step.algorithm = Algorithm::muon, o.step.zero = Zero::optimizer;
       EXPECT_EQ(difference(o), "") << name(dtype) << " muon";
       o.step.optimizer = [](const std::vector<optim::Slot>& slots) {
         return std::make_unique<optim::Sgd>(slots, optim::SgdOptions{.momentum = 0.9});

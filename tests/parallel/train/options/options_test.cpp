@@ -189,17 +189,8 @@ TEST(Options, OfWhatCannotBeCaptured) {
   });
 }
 
-TEST(Options, OfMatricesThatAreCut) {
-  auto muon = [](MeshShape mesh, Zero zero) {
-    return [=](TrainOptions& o) {
-      o.step.algorithm = Algorithm::muon, o.step.mesh = mesh, o.step.zero = zero;
-    };
-  };
+TEST(Options, OfMuon) {
   expect_refused({
-      {muon({1, 1, 2}, Zero::off),
-       "optimizer=muon with tp=2\n  Muon needs whole matrices, of which a rank then holds a part. "
-       "Valid: --tp 1 and --zero 0; dp, pp, ep and cp may be any."},
-      {muon({2, 1, 1}, Zero::optimizer), "optimizer=muon with zero=1..."},
       {[](auto& o) { o.step.algorithm = Algorithm::muon, o.launch.nondeterministic = true; },
        "optimizer=muon with nondeterministic and 2 replicas\n..."},
   });

@@ -1,4 +1,4 @@
-// Muon and Lion by name: whole matrices on meshes that keep them, a refusal on those that cut them.
+// Muon and Lion by name: on meshes that keep matrices whole, and on those that cut them.
 #include "triax/optim/muon.h"
 
 #include <fmt/core.h>
@@ -37,9 +37,9 @@ TEST(MuonOnMeshes, IsThatOfOneRank) {
     EXPECT_FALSE(reference.steps[0].state.contains("block0.up.weight/m"));
     for (const char* name : {"head.table/m", "block1.norm.gamma/v", "block0.up.bias/v"})
       EXPECT_TRUE(reference.steps[0].state.contains(name)) << name;
-    for (MeshShape mesh : {MeshShape{2, 1, 1}, {4, 1, 1}, {1, 2, 1}, {1, 4, 1}, {2, 2, 1}})
-      for (Zero zero : {Zero::off, Zero::parameters}) {
-        if (zero != Zero::off && mesh.dp > 1) continue;
+    for (MeshShape mesh :
+         {MeshShape{2, 1, 1}, {4, 1, 1}, {1, 4, 1}, {1, 1, 2}, {2, 1, 2}, {2, 2, 2}})
+      for (Zero zero : {Zero::off, Zero::optimizer, Zero::parameters}) {
         auto o = options(mesh, zero);
         o.step.dtype = dtype;
         EXPECT_EQ(difference(task_of(), o, reference), "") << name_of_run(o);
@@ -55,13 +55,9 @@ TEST(MuonOnMeshes, GroupsAndAverageGoWithIt) {
   };
   Trace reference = trace(task_of(), reference_of(with({})));
   EXPECT_EQ(difference(task_of(), with({.dp = 2, .pp = 2}), reference), "");
-}
-
-// Those of options are in options_test.cpp.
-TEST(MuonOnMeshes, CutMatricesAreRefused) {
-  auto o = options({4, 1, 1}, Zero::gradients);
-  o.step.optimizer = [](auto& slots) { return std::make_unique<optim::Muon>(slots); };
-  EXPECT_TRUE(refused(outcome(task_of(), o), "muon: this rank holds", "whole matrices"));
+  auto cut = with({.dp = 4, .tp = 2});  // slots end where rates change
+  cut.step.zero = Zero::gradients;
+  EXPECT_EQ(difference(task_of(), cut, reference), "");
 }
 
 TEST(MuonOnMeshes, LionHasItsNameToo) {
@@ -79,8 +75,9 @@ TEST(MuonOnMeshes, IsResumedOnAnotherMeshAndLearns) {
     o.steps = steps, o.out = directory / out;
     return o;
   };
-  expect_resumed(task_of(), of({}, 12, "straight"), of({.dp = 2}, 6, "halves"),
-                 of({.pp = 2}, 12, "halves"), 1e-4);
+  auto first = of({.dp = 2}, 6, "halves"), second = of({.dp = 2, .tp = 2}, 12, "halves");
+  first.step.zero = Zero::parameters, second.step.zero = Zero::optimizer;
+  expect_resumed(task_of(), of({}, 12, "straight"), first, second, 1e-4);
   auto losses = train(of({}, 12, "again")).losses;
   EXPECT_LT(losses.back(), losses.front() - 0.1);
 }
@@ -115,6 +112,32 @@ TEST(Slots, NameTheHiddenMatricesAndWhatIsCutOfThem) {
                                       "hidden.weight 5x4 whole", "hidden.weight 5x4 whole"}));
   auto cut = matrices(Zero::optimizer);
   EXPECT_TRUE(std::ranges::count(cut, "conv.weight 6x27 cut") > 0) << fmt::format("{}", cut.size());
+  EXPECT_EQ(cut.size(), 4u);  // both ranks have both, be it nothing of one
+}
+
+TEST(Slots, GatherMatricesThatTheyHoldPartsOf) {
+  std::mutex lock;
+  std::vector<std::vector<float>> gathered;
+  run_ranks(3, [&](Communicator& world) {
+    Kinds model;
+    DataParallel data(model, world, {.zero = Zero::gradients});
+    for (auto& slot : data.slots())
+      for (auto& m : slot.matrices) {
+        ASSERT_TRUE(m.gather);
+        Tensor part = slot.weight.narrow(0, m.range.begin, m.range.end - m.range.begin);
+        Tensor whole = m.gather(part);
+        EXPECT_EQ(whole.shape(), (Shape{m.rows, m.columns}));
+        EXPECT_EQ(m.part(whole).to_host<float>(), part.to_host<float>());
+        std::lock_guard guard(lock);
+        if (m.name == "conv.weight") gathered.push_back(whole.to_host<float>());
+      }
+  });
+  ASSERT_EQ(gathered.size(), 3u);
+  Kinds whole;
+  whole.materialize(cpu, f32, DataParallelOptions{}.seed);
+  for (auto* p : whole.parameters())
+    if (p->name == "conv.weight")
+      for (auto& values : gathered) EXPECT_EQ(values, p->value.to_host<float>());
 }
 
 }  // namespace triax::parallel::muon_test
