@@ -4,7 +4,7 @@
 #   scripts/offline_bundle.sh [FILE]     default: build/offline.tar
 #
 # That machine has CUDA's toolkit, a C++ compiler, CMake, ninja and Python with PyTorch; it lacks Open
-# MPI, GoogleTest, Google Benchmark, fmt, nlohmann-json, toml++ and PCRE2. It has the same
+# MPI, GoogleTest, Google Benchmark, fmt, nlohmann-json, toml++, PCRE2 and utf8proc. It has the same
 # release of Debian or Ubuntu as this one. There nobody has to be root:
 #
 #   tar -xf offline.tar && eval "$(offline/unpack.sh PREFIX)"
@@ -25,7 +25,7 @@ packages=(
   "libevent-pthreads-2.1-7|libevent-pthreads-2.1-7t64" "libpmix2|libpmix2t64" libmunge2 libnuma1 libudev1
   libgtest-dev libgmock-dev libbenchmark-dev "libbenchmark1debian|libbenchmark1.8.3"
   libfmt-dev "libfmt9|libfmt10" nlohmann-json3-dev libtomlplusplus-dev
-  libpcre2-dev libpcre2-8-0 libdlpack-dev
+  libpcre2-dev libpcre2-8-0 libutf8proc-dev libutf8proc2 libdlpack-dev
 )
 
 # known NAMES: the first of NAME|NAME.. that apt can download.

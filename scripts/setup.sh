@@ -41,6 +41,7 @@ needs=(
   "header nlohmann/json.hpp nlohmann-json3-dev"
   "header toml++/toml.h libtomlplusplus-dev"
   "header pcre2posix.h libpcre2-dev" # pcre2.h alone is an error
+  "header utf8proc.h libutf8proc-dev"
   "header gtest/gtest.h libgtest-dev"
   "header benchmark/benchmark.h libbenchmark-dev"
   "header dlpack/dlpack.h libdlpack-dev"

@@ -4,6 +4,7 @@
 #include <bit>
 #include <queue>
 
+#include "examples/text/tokenizer/composed.h"
 #include "triax/core/check.h"
 
 namespace triax::text {
@@ -228,6 +229,7 @@ class Encoding {
   Encoding(const Bpe& bpe, const Passage& passage, std::vector<int32_t>& tokens)
       : bpe_(bpe),
         text_(passage.text),
+        source_(passage.source),
         tokens_(tokens),
         words_(bpe.parts_.words, passage.text, passage.source),
         merger_(bpe, tokens) {}
@@ -238,7 +240,7 @@ class Encoding {
     // Behind `sure` another added token may begin, which ends in what follows.
     size_t sure = s.end - (s.goes_on ? std::min(s.end - s.begin, search.longest() - 1) : 0);
     sure = s.begin + last_character_end(text_.substr(s.begin, sure - s.begin));
-    auto between = [&](const Stretch& part) { return late ? words(part) : parts(true, part); };
+    auto between = [&](const Stretch& part) { return late ? words(part) : composed_parts(part); };
     for (size_t at = s.begin; at < sure;) {
       auto [place, bytes, token] = search.next(at);
       if (place >= sure) return between({at, sure, s.goes_on});
@@ -251,6 +253,26 @@ class Encoding {
   }
 
  private:
+  /// Encodes a stretch between added tokens, in form C if the tokenizer wants it.
+  size_t composed_parts(Stretch s) {
+    if (!bpe_.parts_.composes) return parts(true, s);
+    std::string_view given = text_.substr(s.begin, s.end - s.begin);
+    if (s.goes_on) given = given.substr(0, last_place(given));
+    s.end = s.begin + given.size();
+    auto made = composed(given);
+    if (!made) return parts(true, s);
+    auto& places = made->places;
+    for (size_t before = tokens_.size(), end = made->text.size();; tokens_.resize(before)) {
+      std::string_view text(made->text.data(), end);
+      Encoding inner(bpe_, {text, source_, s.goes_on}, tokens_);
+      size_t reached = inner.parts(true, {0, end, s.goes_on});
+      if (!s.goes_on) return s.end;
+      auto place = std::ranges::upper_bound(places, reached, {}, &std::pair<size_t, size_t>::first);
+      --place;
+      if (place->first == reached) return s.begin + place->second;
+      end = place->first;  // tokens may end where no place of the original is
+    }
+  }
   size_t words(const Stretch& s) {
     return words_.read(
         s, [this](size_t begin, size_t end) { merger_.encode(text_.substr(begin, end - begin)); });
@@ -258,6 +280,7 @@ class Encoding {
 
   const Bpe& bpe_;
   std::string_view text_;
+  Source source_;
   std::vector<int32_t>& tokens_;
   WordReader words_;
   Merger merger_;

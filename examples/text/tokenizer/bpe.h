@@ -29,6 +29,7 @@ struct BpeParts {
   std::vector<AddedToken> added;  ///< by number
   Words words = {};
   bool whole_words = false;  ///< a word that is a token is not merged (`ignore_merges`)
+  bool composes = false;     ///< the text between added tokens is brought into form C (composed.h)
   /// The tokenizer.json that all this was read from, if `tokenizers` reads it alike. It may hold
   /// more: a post-processor, for instance.
   std::string json = {};

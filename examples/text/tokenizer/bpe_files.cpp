@@ -40,7 +40,7 @@ struct Given {
   TokenNumbers added;
   std::set<std::string> late;  ///< those with AddedToken::late
   Words words = {};
-  bool whole_words = false;
+  bool whole_words = false, composes = false;
   std::string json;  ///< BpeParts::json
 };
 
@@ -126,7 +126,8 @@ bool is_ordinary(const std::string& content, const std::set<std::string>& made, 
 }
 
 std::shared_ptr<const Bpe> checked(const Given& g) {
-  BpeParts parts{.words = g.words, .whole_words = g.whole_words, .json = g.json};
+  BpeParts parts{
+      .words = g.words, .whole_words = g.whole_words, .composes = g.composes, .json = g.json};
   parts.tokens.resize(check_numbers(g));
   for (auto& [token, number] : g.vocabulary)
     if (!g.added.contains(token)) parts.tokens[size_t(number)] = bytes_of(token, g);
@@ -181,12 +182,16 @@ bool looks_special(const std::string& token) {
   return token.size() > 2 && token.starts_with('<') && token.ends_with('>');
 }
 
-/// Throws unless it changes no text.
-void check_normalizer(const nn::JsonReader& root) {
-  if (!root.has("normalizer") || root.at("normalizer").is_null()) return;
-  auto steps = root.at("normalizer");
-  bool empty = steps.at("type").text() == "Sequence" && steps.at("normalizers").elements(1).empty();
-  root.require(empty, "has a normalizer, which is not supported");
+/// Returns true if texts are composed. Throws for a normalizer that does anything else.
+bool reads_composed(const nn::JsonReader& root) {
+  if (!root.has("normalizer") || root.at("normalizer").is_null()) return false;
+  std::vector<nn::JsonReader> steps{root.at("normalizer")};
+  if (steps[0].at("type").text() == "Sequence") steps = steps[0].at("normalizers").elements(64);
+  for (auto& step : steps)
+    root.require(step.at("type").text() == "NFC",
+                 fmt::format("has a normalizer {}, which is not supported",
+                             printable(step.at("type").text())));
+  return !steps.empty();
 }
 
 /// Reads the kind of tokenizer; throws Error 65 for one that encodes in another way than Bpe.
@@ -203,7 +208,7 @@ void read_kind(const nn::JsonReader& root, Given& g) try {
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
     absent(key, {"null", "\"\""});
   absent("dropout", {"null", "0.0", "0"});
-  check_normalizer(root);
+  g.composes = reads_composed(root);
   g.whole_words = flag_in(model, "ignore_merges", false);
 } catch (const Error& e) {
   throw e.saying(e.what() + std::string(other_tokenizers));
@@ -315,7 +320,9 @@ std::string Bpe::document(Form form) const {
     merges.push_back(
         nn::quoted(shown(parts_.tokens[size_t(left)]) + " " + shown(parts_.tokens[size_t(right)])));
   return R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)" +
-         join(added, ",") + R"(],"normalizer":null,"pre_tokenizer":)" + to_json(parts_.words) +
+         join(added, ",") + R"(],"normalizer":)" +
+         (parts_.composes ? R"({"type":"NFC"})" : "null") + R"(,"pre_tokenizer":)" +
+         to_json(parts_.words) +
          R"(,"post_processor":null,"decoder":{"type":"ByteLevel","add_prefix_space":true,)" +
          R"("trim_offsets":true,"use_regex":true},"model":{"type":"BPE","dropout":null,)" +
          R"("unk_token":null,)" +

@@ -9,11 +9,11 @@ namespace {
 
 /// The place of a rank's elements of a matrix, and the ranks that hold the others.
 struct CutMatrix {
-  int64_t rows, columns;  ///< of the whole
-  int dim = 0;            ///< tensor parallelism cuts it
-  Range slice;            ///< of `dim`
-  Range mine;             ///< of the slice's elements, row-major: what ZeRO leaves
-  Communicator* replicas = nullptr;          ///< hold the rest of the slice; null: it is whole
+  int64_t rows, columns;             ///< of the whole
+  int dim = 0;                       ///< tensor parallelism cuts it
+  Range slice;                       ///< of `dim`
+  Range mine;                        ///< of the slice's elements, row-major: what ZeRO leaves
+  Communicator* replicas = nullptr;  ///< hold the rest of the slice; null: it is whole
   std::vector<Communicator*> features = {};  ///< hold the other slices
 
   Shape local() const {

@@ -27,6 +27,7 @@ class Triax(CMakePackage, CudaPackage):
     depends_on("nlohmann-json@3.11:")
     depends_on("tomlplusplus@3.3:")
     depends_on("pcre2", when="+programs")
+    depends_on("utf8proc", when="+programs")
     depends_on("mpi@3.1:", when="+mpi")
     depends_on("cuda@13:", when="+cuda")
     depends_on("cudnn@9:", when="+cuda")

@@ -1,0 +1,62 @@
+#include "examples/text/tokenizer/composed.h"
+
+#include <utf8proc.h>
+
+#include <memory>
+
+#include "examples/text/tokenizer/utf8.h"
+#include "triax/core/check.h"
+
+namespace triax::text {
+namespace {
+
+/// True for characters that combine with none before them: of Latin, Greek, Cyrillic, Hebrew and
+/// Arabic letters, kana, CJK and Hangul syllables, which are most of all texts.
+bool begins(char32_t c) {
+  auto in = [c](char32_t first, char32_t last) { return first <= c && c <= last; };
+  return c < 0x300 || in(0x370, 0x482) || in(0x48A, 0x52F) || in(0x5D0, 0x5EA) ||
+         in(0x620, 0x64A) || in(0x3041, 0x3096) || in(0x30A1, 0x30FA) || in(0x3400, 0x9FFF) ||
+         in(0xAC00, 0xD7A3);
+}
+
+std::string in_form_c(std::string_view text) {
+  utf8proc_uint8_t* made = nullptr;
+  auto length = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
+                             utf8proc_ssize_t(text.size()), &made,
+                             utf8proc_option_t(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
+  std::unique_ptr<utf8proc_uint8_t, decltype(&std::free)> owned(made, &std::free);
+  check(length >= 0, "composed: {}", utf8proc_errmsg(length));
+  return {reinterpret_cast<const char*>(made), size_t(length)};
+}
+
+}  // namespace
+
+std::optional<Composed> composed(std::string_view text) {
+  bool simple = true;  // below U+0300 all is in form C
+  for (char c : text) simple &= static_cast<unsigned char>(c) < 0xCC;
+  if (simple || in_form_c(text) == text) return {};
+  Composed all;
+  size_t begin = 0;
+  auto add = [&](size_t end) {
+    all.places.emplace_back(all.text.size(), begin);
+    all.text += in_form_c(text.substr(begin, end - begin));
+    begin = end;
+  };
+  for (size_t at = 0; at < text.size();) {
+    size_t here = at;
+    if (begins(next_code_point(text, at, {})) && here > begin) add(here);
+  }
+  add(text.size());
+  return all;
+}
+
+size_t last_place(std::string_view text) {
+  size_t last = 0;
+  for (size_t at = 0; at < text.size();) {
+    size_t here = at;
+    if (begins(next_code_point(text, at, {}))) last = here;
+  }
+  return last;
+}
+
+}  // namespace triax::text
