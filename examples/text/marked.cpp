@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "triax/core/check.h"
-#include "triax/core/io/checksum.h"
 #include "triax/core/io/files.h"
 #include "triax/core/io/json.h"
 
@@ -152,35 +151,20 @@ bool has_token(const Tokenizer& tokenizer, const std::string& text) {
 
 }  // namespace
 
-Marked::Marked(std::vector<MarkedTokens> all, int64_t context, const std::string& vocabulary)
-    : all_(std::move(all)), context_(context) {
-  uint32_t sum = 0;
-  for (auto& [tokens, counts] : all_) {
-    sum = crc32c(tokens.data(), tokens.size() * sizeof(int32_t), sum);
-    for (bool counted : counts) sum = crc32c(&counted, 1, sum);
-  }
-  identity_ = fmt::format("{} sequences, crc32c {:08x}, vocabulary {}, context {}", all_.size(),
-                          sum, vocabulary, context);
-}
-
-nn::Batch Marked::batch(std::span<const int64_t> indices) const {
-  auto length = size_t(context_);
-  std::vector<int32_t> input(indices.size() * length, 0), target(input.size(), -1);
-  for (size_t k = 0; k < indices.size(); ++k) {
-    if (indices[k] < 0) continue;
-    auto& [tokens, counts] = all_.at(size_t(indices[k]));
+std::shared_ptr<const nn::Samples> samples_of(const std::vector<MarkedTokens>& all,
+                                              int64_t context) {
+  auto length = size_t(context);
+  std::vector<int32_t> input(all.size() * length, 0), target(input.size(), -1);
+  for (size_t k = 0; k < all.size(); ++k) {
+    auto& [tokens, counts] = all[k];
     for (size_t i = 0; i + 1 < tokens.size(); ++i) {
       input[k * length + i] = tokens[i];
       if (counts[i + 1]) target[k * length + i] = tokens[i + 1];
     }
   }
-  Shape shape{std::ssize(indices), context_};
-  return {from_host(input, shape, cpu), from_host(target, shape, cpu)};
-}
-
-double Marked::weight(int64_t index) const {
-  auto& counts = all_.at(size_t(index)).counts;
-  return double(std::count(counts.begin() + 1, counts.end(), true));
+  Shape shape{std::ssize(all), context};
+  return std::make_shared<nn::TensorSamples>(from_host(input, shape, cpu),
+                                             from_host(target, shape, cpu));
 }
 
 Choices read_choices(const std::string& path, const Tokenizer& tokenizer, int64_t context) {
@@ -205,7 +189,7 @@ Choices read_choices(const std::string& path, const Tokenizer& tokenizer, int64_
   });
   check_input(!all.empty(), Exit::data, "choices: {} has no lines; expected questions", path);
   double targets = 0, questions = double(all.size()) / double(made.endings);
-  made.samples = std::make_shared<Marked>(std::move(all), context, tokenizer.hash());
+  made.samples = samples_of(all, context);
   for (int64_t i = 0; i < made.samples->count(); ++i) targets += made.samples->weight(i);
   Question q{made.endings, context, targets / questions};  // scores are means over targets
   for (bool by_mean : {false, true})

@@ -15,26 +15,16 @@ struct MarkedTokens {
   std::vector<bool> counts;  ///< for each token; the first is no target
 };
 
-/// Sequences as samples of `context` tokens: shorter ones end with zeros, whose targets are -1.
-class Marked : public nn::Samples {
- public:
-  /// Takes sequences of at most context + 1 tokens. `vocabulary`: Tokenizer::hash().
-  Marked(std::vector<MarkedTokens> all, int64_t context, const std::string& vocabulary);
-  int64_t count() const override { return std::ssize(all_); }
-  nn::Batch batch(std::span<const int64_t> indices) const override;
-  double weight(int64_t index) const override;
-  std::string identity() const override { return identity_; }
-
- private:
-  std::vector<MarkedTokens> all_;
-  int64_t context_;
-  std::string identity_;
-};
+/// Returns sequences of at most context + 1 tokens as samples of `context`: shorter ones end with
+/// zeros, whose targets are -1.
+std::shared_ptr<const nn::Samples> samples_of(const std::vector<MarkedTokens>& all,
+                                              int64_t context);
 
 /// Questions with several endings, one of which is right.
 struct Choices {
-  std::shared_ptr<const Marked> samples;  ///< every ending behind its question, the right one first
-  int64_t endings = 0;                    ///< of each question
+  std::shared_ptr<const nn::Samples>
+      samples;          ///< every ending behind its question, the right one first
+  int64_t endings = 0;  ///< of each question
   /// The shares of questions whose right ending is the likeliest, by the sum of its tokens'
   /// log-probabilities (`acc`) and by their mean (`acc_norm`). A micro-batch holds whole questions.
   parallel::Scores scores;

@@ -180,9 +180,8 @@ Text read_chat(const TextOptions& o, const std::string& path, int64_t context) {
   train.resize(size_t(count - held));
   all.sources += fmt::format("{}: {} conversations to train on, {} held out\n", path, train.size(),
                              last.size());
-  auto samples = [&](auto& of) { return std::make_shared<Marked>(of, context, tokenizer.hash()); };
-  if (!train.empty()) all.mixed = samples(train);
-  if (!last.empty()) all.held_out = samples(last);
+  if (!train.empty()) all.mixed = samples_of(train, context);
+  if (!last.empty()) all.held_out = samples_of(last, context);
   return all;
 }
 

@@ -89,17 +89,17 @@ TEST_F(MarkedText, SamplesAreCutAndPadded) {
   auto all = read_conversations(file(lines), plain, Chat::plain, 4, said_);
   ASSERT_EQ(all.size(), 2u);
   EXPECT_NE(said_.find("1 of 3 conversations have no answer within 4 tokens"), said_.npos) << said_;
-  Marked samples(all, 4, plain.hash());
-  EXPECT_EQ(samples.weight(0), 3);
-  EXPECT_EQ(samples.weight(1), 1);
-  auto batch = samples.batch(std::vector<int64_t>{0, -1, 1});
+  auto samples = samples_of(all, 4);
+  EXPECT_EQ(samples->weight(0), 3);
+  EXPECT_EQ(samples->weight(1), 1);
+  auto batch = samples->batch(std::vector<int64_t>{0, -1, 1});
   EXPECT_EQ(batch.input.to_host<int32_t>(),
             (std::vector<int32_t>{'a', 'b', 'c', 'd', 0, 0, 0, 0, 'a', 0, 0, 0}));
   EXPECT_EQ(batch.target.to_host<int32_t>(),
             (std::vector<int32_t>{-1, 'c', 'd', 'e', -1, -1, -1, -1, 'b', -1, -1, -1}));
   auto other = all;
   other[0].counts[2] = false;
-  EXPECT_NE(Marked(other, 4, plain.hash()).identity(), samples.identity());
+  EXPECT_NE(samples_of(other, 4)->identity(), samples->identity());
 }
 
 TEST_F(MarkedText, ChoicesHaveTheRightOneFirst) {
