@@ -32,12 +32,8 @@ std::vector<Role> roles_in(const text::Tokenizer& tokenizer) {
                             {"eos_token", "<|endoftext|>"}}) {
     bool known = std::ranges::any_of(
         found, [&, name = std::string_view(key)](auto& r) { return r.key == name; });
-    std::vector<int32_t> tokens;
-    try {
-      tokens = tokenizer.encode(token);
-    } catch (const Error&) {  // not of its characters
-    }
-    if (tokens.size() == 1 && !known) found.push_back({key, token, tokens[0]});
+    auto number = tokenizer.token(token);
+    if (number && !known) found.push_back({key, token, *number});
   }
   return found;
 }

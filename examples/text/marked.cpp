@@ -141,14 +141,6 @@ MarkedTokens marked(const Rendered& r, const Tokenizer& tokenizer, const std::st
   return all;
 }
 
-bool has_token(const Tokenizer& tokenizer, const std::string& text) {
-  try {
-    return tokenizer.encode(text).size() == 1;
-  } catch (const Error&) {  // of other characters
-    return false;
-  }
-}
-
 }  // namespace
 
 std::shared_ptr<const nn::Samples> samples_of(const std::vector<MarkedTokens>& all,
@@ -201,10 +193,10 @@ Choices read_choices(const std::string& path, const Tokenizer& tokenizer, int64_
 
 std::vector<MarkedTokens> read_conversations(const std::string& path, const Tokenizer& tokenizer,
                                              Chat form, int64_t context, std::string& said) {
-  std::string end = has_token(tokenizer, "<|endoftext|>") ? "<|endoftext|>" : "";
+  std::string end = tokenizer.token("<|endoftext|>") ? "<|endoftext|>" : "";
   if (form != Chat::plain)
     for (std::string token : {form_of(form).before_role, form_of(form).end})
-      check_input(has_token(tokenizer, token), Exit::config,
+      check_input(tokenizer.token(token).has_value(), Exit::config,
                   "chat: the tokenizer has no token {}\n  Take another --chat: plain needs none.",
                   token);
   std::vector<MarkedTokens> all;

@@ -400,17 +400,12 @@ std::optional<int32_t> document_end(const std::string& asked, const Tokenizer& t
   if (asked.empty()) return {};
   int32_t number = -1;
   if (parse_number(asked, number) && number >= 0 && number < tokenizer.size()) return number;
-  std::vector<int32_t> tokens;
-  try {
-    tokens = tokenizer.encode(asked);
-  } catch (const Error&) {  // a token that is not in this vocabulary
-  }
-  check_input(tokens.size() == 1, Exit::config,
-              "document-end=`{}` is {} tokens\n  Expected one, such as <|endoftext|>, or a number "
+  auto token = tokenizer.token(asked);
+  check_input(token.has_value(), Exit::config,
+              "document-end=`{}` is no token\n  Expected one, such as <|endoftext|>, or a number "
               "below {}.",
-              printable(asked), tokens.empty() ? "no" : std::to_string(tokens.size()),
-              tokenizer.size());
-  return tokens[0];
+              printable(asked), tokenizer.size());
+  return token;
 }
 
 TokenizerChoice tokenizer_choice(const std::string& asked) {

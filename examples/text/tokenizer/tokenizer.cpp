@@ -30,6 +30,13 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const Source& sour
   return tokens;
 }
 
+std::optional<int32_t> Tokenizer::token(std::string_view text) const try {
+  auto tokens = encode(text);
+  return tokens.size() == 1 ? std::optional(tokens[0]) : std::nullopt;
+} catch (const Error&) {  // not of its characters
+  return {};
+}
+
 std::string Tokenizer::decode(std::span<const int32_t> tokens) const {
   std::string text;
   for (int32_t token : tokens) {

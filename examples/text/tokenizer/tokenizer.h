@@ -51,6 +51,8 @@ class Tokenizer {
   /// Encodes a text. Throws Error 65 with the byte position for a character without token, and for
   /// bytes that are not UTF-8. From any thread.
   std::vector<int32_t> encode(std::string_view text, const Source& source = {}) const;
+  /// Returns the token that a text is, if it is one.
+  std::optional<int32_t> token(std::string_view text) const;
   /// Appends the tokens; of a text that goes on, those that stay the same whatever follows. Returns
   /// how many bytes they stand for; the rest can be encoded on its own.
   size_t encode(const Passage& passage, std::vector<int32_t>& tokens) const {

@@ -103,7 +103,7 @@ if name == "llama":
     equal += [f"--mesh {mesh} --zero {zero} --document-end . {more}" for mesh, zero, more in [  # ragged sequences
         ("2x2x1", 2, "--micro-batch 2"), ("2x2x2", 3, "--sequence-parallel --micro-batch 2 --global-batch 8"),
         ("1x2x2", 0, "--schedule zb-h1 --recompute block")]]
-    refused["--document-end ca"] = "document-end=`ca` is 2 tokens"
+    refused["--document-end ca"] = "document-end=`ca` is no token"
     refused["--rope-low-turns 5"] = "rope-low-turns=5 with rope-high-turns=4"
     refused["--heads 6"] = "heads=6 with width=16, kv-heads=2"
     refused["--heads 2 --kv-heads 4"] = "Expected width to be a multiple of 2 x heads"

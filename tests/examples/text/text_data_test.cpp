@@ -247,9 +247,9 @@ TEST(TextData, RefusesWhatEndsNoDocument) {
   EXPECT_EQ(document_end("c", tokenizer), 2);
   EXPECT_EQ(document_end("", tokenizer), std::nullopt);
   expect_config_error([&] { document_end("abc", tokenizer); },
-                      {"document-end=`abc` is 3 tokens", "a number below 20"});
+                      {"document-end=`abc` is no token", "a number below 20"});
   for (auto other : {"20", "é"})
-    expect_config_error([&] { document_end(other, tokenizer); }, {"is no tokens"});
+    expect_config_error([&] { document_end(other, tokenizer); }, {"is no token"});
   EXPECT_EQ(texts(*documents("ab.cdefghi", 4, 0.3), "ab.cdefghi"),
             std::vector<std::string>{"gh>hi"});  // no document ends in what is held out
   expect_data_error([&] { documents("....", 2); },

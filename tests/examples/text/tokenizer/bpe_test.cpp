@@ -299,7 +299,7 @@ TEST(Bpe, ComposesTextsWhereTheTokenizerDoes) {
       {"\u1112\u1161\u11ab", "\ud55c"},
       {"q\u0307\u0323x", "q\u0323\u0307x"},
       {"\u0958", "\u0915\u093c"},
-      {"a\u0308\u0301<|endoftext|>\u0301 e\u0301", "\u01df\u0301<|endoftext|>\u0301 \u00e9"},
+      {"a\u0308\u0301<|endoftext|>\u0301 e\u0301", "\u00e4\u0301<|endoftext|>\u0301 \u00e9"},
       {"\u4e2d\u6587\u304b\u3099e\u0301", "\u4e2d\u6587\u304c\u00e9"}};
   for (auto& [given, form_c] : texts) {
     EXPECT_EQ(composing.encode(given), plain.encode(form_c)) << given;
