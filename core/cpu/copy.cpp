@@ -34,16 +34,12 @@ template <class T> void copy_transposed(const T* x, T* y, const Strides<2>& s, i
   Strides<2> others;
   for (int d = 0; d < last; ++d)
     if (d != unit) others.push(s.size[d], s.stride[d]);
-  parallel_for(others.numel * down * across, grain / (tile * tile),
-               [&](int64_t begin, int64_t end) {
-                 for (int64_t t = begin; t < end; ++t) {
-                   int64_t at[2], r = t / across % down * tile, c = t % across * tile;
-                   others.at(t / across / down, at);
-                   copy_tile(x + at[1] + r * sx.row + c * sx.column, sx,
-                             y + at[0] + r * sy.row + c * sy.column, sy, fn::min(tile, rows - r),
-                             fn::min(tile, columns - c));
-                 }
-               });
+  parallel_each(others.numel * down * across, grain / (tile * tile), [&](int64_t t) {
+    int64_t at[2], r = t / across % down * tile, c = t % across * tile;
+    others.at(t / across / down, at);
+    copy_tile(x + at[1] + r * sx.row + c * sx.column, sx, y + at[0] + r * sy.row + c * sy.column,
+              sy, fn::min(tile, rows - r), fn::min(tile, columns - c));
+  });
 }
 
 /// Converts n neighbours.

@@ -48,10 +48,8 @@ void Cpu::dropout(const Tensor& x, const random::Mask& mask, const Tensor& y) {
   visit_float(y.dtype(), [&]<class T>() {
     const T* from = values<T>(x);
     T* to = values<T>(y);
-    parallel_for(rows, 4096 / (width + 1) + 1, [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r)
-        drop_row(from + r * width, mask, r, to + r * width, width);
-    });
+    parallel_each(rows, 4096 / (width + 1) + 1,
+                  [&](int64_t r) { drop_row(from + r * width, mask, r, to + r * width, width); });
   });
 }
 

@@ -69,12 +69,10 @@ void Cpu::squares_fixed(const Tensor& x, const Tensor& out) {
   double *parts = scratch.data(), *to = values<double>(out);
   visit_float(x.dtype(), [&]<class T>() {
     const T* from = values<const T>(x);
-    parallel_for(pieces, 1, [=](int64_t begin, int64_t end) {
-      for (int64_t p = begin; p < end; ++p) {
-        double* part = parts + results * p;
-        for (int i = 0; i < results; ++i) part[i] = 0;
-        add_squares(from + p * piece, fn::min(piece, n - p * piece), part);
-      }
+    parallel_each(pieces, 1, [=](int64_t p) {
+      double* part = parts + results * p;
+      for (int i = 0; i < results; ++i) part[i] = 0;
+      add_squares(from + p * piece, fn::min(piece, n - p * piece), part);
     });
   });
   for (int64_t i = 0; i < results * pieces; ++i) to[i % results] += parts[i];

@@ -14,14 +14,12 @@ template <int N, class F> void for_runs(const Strides<N>& s, F f) {
   if (s.numel == 0) return;
   Strides<N> rows = s.outer();
   int64_t n = s.inner(), piece = fn::min(n, grain), pieces = (n + piece - 1) / piece;
-  parallel_for(rows.numel * pieces, grain / piece, [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; ++p) {
-      int64_t row = pieces == 1 ? p : p / pieces, first = (p - row * pieces) * piece;
-      int64_t offset[N];
-      rows.at(row, offset);
-      for (int k = 0; k < N; ++k) offset[k] += first * s.step(k);
-      f(offset, fn::min(piece, n - first));
-    }
+  parallel_each(rows.numel * pieces, grain / piece, [&](int64_t p) {
+    int64_t row = pieces == 1 ? p : p / pieces, first = (p - row * pieces) * piece;
+    int64_t offset[N];
+    rows.at(row, offset);
+    for (int k = 0; k < N; ++k) offset[k] += first * s.step(k);
+    f(offset, fn::min(piece, n - first));
   });
 }
 

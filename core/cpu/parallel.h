@@ -28,5 +28,12 @@ template <class F> void parallel_for(int64_t n, int64_t grain, F f) {
   });
 }
 
+/// Calls f(i) for each i of [0, n), likewise.
+template <class F> void parallel_each(int64_t n, int64_t grain, F f) {
+  parallel_for(n, grain, [f](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) f(i);
+  });
+}
+
 }  // namespace
 }  // namespace triax::host

@@ -31,12 +31,11 @@ void Cpu::rotary(const Rotary& r, const Tensor& y) {
   visit_float(y.dtype(), [&]<class T>() {
     const T* from = values<T>(r.x);
     T* to = values<T>(y);
-    parallel_for(tokens, 4096 / (groups * heads * width + 1) + 1, [=](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t)
-        for (int64_t g = 0; g < groups; ++g)
-          for (int64_t h = 0; h < heads; ++h)
-            turn(from + t * by_token + g * by_group + h * by_head, table + t % time * width,
-                 to + ((t * groups + g) * heads + h) * width, width / 2, pairs, sign);
+    parallel_each(tokens, 4096 / (groups * heads * width + 1) + 1, [=](int64_t t) {
+      for (int64_t g = 0; g < groups; ++g)
+        for (int64_t h = 0; h < heads; ++h)
+          turn(from + t * by_token + g * by_group + h * by_head, table + t % time * width,
+               to + ((t * groups + g) * heads + h) * width, width / 2, pairs, sign);
     });
   });
 }

@@ -3,6 +3,7 @@
 // With one inner step of plain gradient descent it is data parallelism.
 //   diloco train --comm threads --ranks 4 --sites 4 --every 10 --outer-lr 0.7 --outer-momentum 0.9
 #include "points.h"
+#include "triax/optim/sgd.h"
 
 using namespace triax;
 using namespace triax::parallel;
@@ -11,15 +12,6 @@ struct Outer {
   int64_t every = 1;
   double lr = 1, momentum = 0;
   std::string inner = "adamw";
-};
-
-struct Sgd final : optim::Optimizer {
-  explicit Sgd(const std::vector<optim::Slot>& s) : slots(s) {}
-  std::vector<optim::SlotState> state() const override { return {}; }
-  void update(const StepDecision& d) override {
-    for (auto& s : slots) copy_(s.weight, s.weight - s.grad * (d.lr * d.grad_scale));
-  }
-  std::vector<optim::Slot> slots;
 };
 
 /// Keeps the weights of the last meeting, and Nesterov's velocity.
@@ -63,9 +55,9 @@ class DiLoCo final : public optim::Optimizer {
 int main(int argc, char** argv) {
   Outer outer;
   ProgramOptions o = program_of("diloco", "Tries local steps with an outer optimizer.");
-  SettingGroup group("Outer optimizer");
   o.settings =
-      group.add("every", "N", "steps between meetings", &outer.every, {{.min = 1}})
+      SettingGroup("Outer optimizer")
+          .add("every", "N", "steps between meetings", &outer.every, {{.min = 1}})
           .add("outer-lr", "X", "rate of the outer step", &outer.lr, {{.min = 0}})
           .add("outer-momentum", "X", "of Nesterov's", &outer.momentum, {{.min = 0, .max = 1}})
           .add("inner", "adamw|sgd", "its rule", &outer.inner, {.choices = {"adamw", "sgd"}});
@@ -73,7 +65,7 @@ int main(int argc, char** argv) {
                          .help = "sites that train by themselves between meetings",
                          .cuts = Cuts::samples | Cuts::weights,
                          .around = [&](auto inner, auto& slots, auto& sites) {
-                           if (outer.inner == "sgd") inner = std::make_unique<Sgd>(slots);
+                           if (outer.inner == "sgd") inner = std::make_unique<optim::Sgd>(slots);
                            return std::make_unique<DiLoCo>(std::move(inner), slots, sites, outer);
                          }});
   return program(argc, argv, o);

@@ -1,11 +1,10 @@
 #include "triax/parallel/comm/clocks.h"
 
-#include <unistd.h>
-
 #include <fstream>
 #include <limits>
 
 #include "triax/core/profile.h"
+#include "triax/parallel/comm/process.h"
 #include "triax/parallel/comm/together.h"
 
 namespace triax::parallel {
@@ -40,12 +39,9 @@ int64_t ask(Communicator& ranks, const HostClock& mine) {
 }  // namespace
 
 HostClock host_clock() {
-  HostClock clock{.host = "", .now = Profile::now};
-  if (std::ifstream boot("/proc/sys/kernel/random/boot_id"); std::getline(boot, clock.host))
-    return clock;
-  char name[256] = "?";
-  ::gethostname(name, sizeof name - 1);
-  return {.host = name, .now = Profile::now};
+  std::string host;
+  std::ifstream boot("/proc/sys/kernel/random/boot_id");
+  return {.host = std::getline(boot, host) ? host : host_name(), .now = Profile::now};
 }
 
 int64_t clock_offset(Communicator& ranks, const HostClock& mine) {

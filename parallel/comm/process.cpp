@@ -182,6 +182,11 @@ void report_failure(const std::exception& e, int rank) {
   std::fflush(stderr);
 }
 
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 ? name : "?";
+}
+
 int exit_code(const std::exception& e) {
   if (auto* error = dynamic_cast<const Error*>(&e)) return int(error->code());
   if (dynamic_cast<const std::bad_alloc*>(&e) || no_thread(e)) return int(Exit::memory);

@@ -17,6 +17,9 @@ bool of_torchrun();
 /// True for the first process of torchrun on a host: rank 0 may report on another host.
 bool first_of_pod();
 
+/// Returns the name of this host, `?` if it has none.
+std::string host_name();
+
 /// Throws Error 78 if more ranks were announced than `found`.
 void check_announced(int found);
 

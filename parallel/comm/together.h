@@ -5,8 +5,8 @@
 
 #include "triax/parallel/comm/communicator.h"
 
-// Texts and errors among ranks, as u8 tensors on the CPU. All calls are collective, and return only
-// after every rank has made them.
+// Texts, numbers and errors among ranks, as tensors on the CPU. All calls are collective, and
+// return only after every rank has made them.
 namespace triax::parallel {
 
 /// Returns rank 0's text, on every rank.
@@ -14,6 +14,14 @@ std::string broadcast_text(Communicator& ranks, const std::string& text);
 
 /// Returns on rank 0 the texts of all ranks, in their order; empty elsewhere.
 std::vector<std::string> gather_text(Communicator& ranks, const std::string& text);
+
+/// Returns, on every rank, the sum of the ranks' numbers, or the largest or smallest of them.
+template <class T>
+T reduced(Communicator& ranks, T mine, ReduceOp op, Place place = Place::here()) {
+  Tensor x = from_host(std::vector{mine}, {1}, cpu);
+  ranks.all_reduce(x, op, place).wait();
+  return x.to_host<T>()[0];
+}
 
 /// Does `work`, then waits for all: a barrier that carries success or failure. If the work failed
 /// on any rank, every rank throws the Error of the lowest one that failed.

@@ -33,6 +33,13 @@ Tensor ContextRows::by_rank(const Tensor& x, int64_t lead) const {
   return y;
 }
 
+Tensor ContextRows::keys_values(const Qkv& in) const {
+  Tensor both = cp.empty({2, in.k.size(0), in.k.size(1), 1, in.k.size(3)}, in.k.dtype());
+  copy_(half_of(both, 0), in.k.detach());
+  copy_(half_of(both, 1), in.v.detach());
+  return both;
+}
+
 Attention ContextRows::attention(const Qkv& in, int64_t sample, nn::Span queries,
                                  nn::Span keys) const {
   Band band = Band::all(queries.count, keys.count);
@@ -43,6 +50,10 @@ Attention ContextRows::attention(const Qkv& in, int64_t sample, nn::Span queries
   here.row += sample * all() + queries.first;
   here.column += keys.first;
   return {in, queries.count, band, here, all()};
+}
+
+Tensor half_of(const Tensor& both, int64_t which) {
+  return both.narrow(0, which, 1).view({both.size(1), both.size(2), both.size(3), both.size(4)});
 }
 
 Tensor rows_of(const Tensor& x, int64_t samples, int64_t i, nn::Span rows) {

@@ -22,9 +22,7 @@ struct KeysValues {
 };
 
 KeysValues gathered(const ContextRows& r, const Qkv& in) {
-  Tensor mine = r.cp.empty({2, in.k.size(0), in.k.size(1), 1, in.k.size(3)}, in.k.dtype());
-  copy_(mine.narrow(0, 0, 1).view(in.k.shape()), in.k.detach());
-  copy_(mine.narrow(0, 1, 1).view(in.v.shape()), in.v.detach());
+  Tensor mine = r.keys_values(in);
   Tensor by_rank = r.cp.empty({r.cp.size(), mine.numel()}, mine.dtype());
   r.cp.all_gather(mine, by_rank).wait();
   return {
@@ -82,8 +80,7 @@ Tensors backward(const ContextRows& r, const Qkv& in, const Tensor& y, const Ten
   });
   Tensor mine = r.cp.empty({2, in.k.size(0), in.k.size(1), 1, in.k.size(3)}, wide);
   r.cp.reduce_scatter(r.by_rank(sums.both, 2 * r.samples), mine).wait();
-  auto half = [&](int64_t i) { return mine.narrow(0, i, 1).view(in.k.shape()).to(in.k.dtype()); };
-  return {dq, half(0), half(1)};
+  return {dq, half_of(mine, 0).to(in.k.dtype()), half_of(mine, 1).to(in.k.dtype())};
 }
 
 }  // namespace

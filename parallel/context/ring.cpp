@@ -65,7 +65,7 @@ struct Ring : ContextRows {
   template <class F> void each(int turn, const Tensor& q, const Tensor& kv, F f) const {
     for (int64_t i = 0; i < samples; ++i)
       for (const Block& b : blocks(turn)) {
-        auto keys = [&](int64_t which) { return rows_of(half(kv, which), samples, i, b.k_at); };
+        auto keys = [&](int64_t which) { return rows_of(half_of(kv, which), samples, i, b.k_at); };
         f(i, b, attention({rows_of(q, samples, i, b.q_at), keys(0), keys(1)}, i, b.q, b.k));
       }
   }
@@ -82,10 +82,6 @@ struct Ring : ContextRows {
       passing.wait();
       kv = coming;
     }
-  }
-  /// Returns keys (0) or values (1) of [2, tokens, kv_heads, 1, head_dim].
-  static Tensor half(const Tensor& kv, int64_t i) {
-    return kv.narrow(0, i, 1).view({kv.size(1), kv.size(2), kv.size(3), kv.size(4)});
   }
 };
 
@@ -107,11 +103,10 @@ void add_turn(const Ring& ring, int turn, const Tensor& q, const Tensor& kv, con
               const Tensor& dq, const Tensor& dkv) {
   ring.each(turn, q, kv, [&](int64_t i, const Block& b, const Attention& a) {
     auto of = [&](const Tensor& x) { return rows_of(x, ring.samples, i, b.q_at); };
-    auto like = [](const Tensor& x) { return empty(x.shape(), x.dtype(), x.device()); };
-    Qkv d{like(a.in.q), like(a.in.k), like(a.in.v)};
+    Qkv d{empty_like(a.in.q), empty_like(a.in.k), empty_like(a.in.v)};
     backend(q).attention_backward(a, of(kept[0]), of(kept[1]), of(kept[2]), d);
     backend(q).accumulate(d.q, of(dq));
-    auto keys = [&](int64_t n) { return rows_of(Ring::half(dkv, n), ring.samples, i, b.k_at); };
+    auto keys = [&](int64_t n) { return rows_of(half_of(dkv, n), ring.samples, i, b.k_at); };
     backend(q).accumulate(d.k, keys(0));
     backend(q).accumulate(d.v, keys(1));
   });
@@ -140,7 +135,7 @@ Tensors backward(const Ring& ring, const Tensor& q, const Tensor& kv, const Tens
   passing.wait();
   backend(home).accumulate(following, home);
   auto rounded = [&](const Tensor& x) { return x.to(q.dtype()); };
-  return {rounded(dq), rounded(Ring::half(home, 0)), rounded(Ring::half(home, 1))};
+  return {rounded(dq), rounded(half_of(home, 0)), rounded(half_of(home, 1))};
 }
 
 }  // namespace
@@ -148,9 +143,7 @@ Tensors backward(const Ring& ring, const Tensor& q, const Tensor& kv, const Tens
 Tensor ring_attention(const ContextRows& rows, const Qkv& in) {
   Ring ring{rows};
   Tensor q = in.q.detach().contiguous();
-  Tensor kv = rows.cp.empty({2, in.k.size(0), in.k.size(1), 1, in.k.size(3)}, in.k.dtype());
-  copy_(Ring::half(kv, 0), in.k.detach());
-  copy_(Ring::half(kv, 1), in.v.detach());
+  Tensor kv = rows.keys_values(in);
   Joined out = forward(ring, q, kv);
   Tensor y = out.y().to(q.dtype());
   return record("ring_attention", y, {in.q, in.k, in.v},

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "triax/parallel/comm/together.h"
+
 namespace triax::parallel {
 
 void squares(const Tensor& x, const Tensor& sums) {
@@ -17,12 +19,6 @@ double non_finite(const Tensor& x, Device device) {
   Tensor sums = zeros({2}, f64, device);
   squares(x, sums);
   return sums.to(cpu).to_host<double>()[1];
-}
-
-double smallest(Communicator& all, double mine) {
-  Tensor x = from_host(std::vector<double>{mine}, {1}, cpu);
-  all.all_reduce(x, ReduceOp::min).wait();
-  return x.item();
 }
 
 }  // namespace
@@ -69,10 +65,11 @@ void GradientNorm::look_at(const Bucket& b, size_t piece) {
 
 GradientNorm::NonFinite GradientNorm::first_non_finite() const {
   Communicator& all = *m_.all;
+  auto smallest = [&](double mine) { return reduced(all, mine, ReduceOp::min); };
   constexpr double none = std::numeric_limits<double>::infinity();
   // Micro-batches in order, stages from the last: there a backward begins.
   int64_t last_first = all.size() - 1 - all.rank();
-  double order = smallest(all, seen_ ? double(seen_->micro * all.size() + last_first) : none);
+  double order = smallest(seen_ ? double(seen_->micro * all.size() + last_first) : none);
   bool watched = order != none;
   std::vector<size_t> bad;
   if (watched && seen_ && double(seen_->micro * all.size() + last_first) == order)
@@ -81,9 +78,9 @@ GradientNorm::NonFinite GradientNorm::first_non_finite() const {
     m_.each_gradient(&Bucket::my_grad, [&](size_t i, const Tensor& gradient) {
       if (non_finite(gradient, m_.dp.device()) > 0) bad.push_back(i);
     });
-  double first = smallest(all, bad.empty() ? none : double(bad[0]));
+  double first = smallest(bad.empty() ? none : double(bad[0]));
   if (first == none) return {};
-  double rank = smallest(all, !bad.empty() && double(bad[0]) == first ? all.rank() : none);
+  double rank = smallest(!bad.empty() && double(bad[0]) == first ? all.rank() : none);
   return {m_.declared[size_t(first)]->name, int(rank),
           watched ? int64_t(order) / all.size() : int64_t{-1}};
 }

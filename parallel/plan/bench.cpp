@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "triax/core/check.h"
+#include "triax/parallel/comm/together.h"
 
 namespace triax::parallel {
 namespace {
@@ -33,9 +34,8 @@ size_t Bench::add(Work work) {
   Entry e{.work = std::move(work)};
   e.work();  // memory, and code that is made at first use
   double once = std::max(1e-7, time(e));
-  Tensor least = from_host(std::vector{once}, {1}, cpu);
-  world_.host().all_reduce(least, ReduceOp::min).wait();
-  e.once = least.to_host<double>()[0];  // work may be collective: all ranks run it equally often
+  // Work may be collective: all ranks run it equally often.
+  e.once = reduced(world_.host(), once, ReduceOp::min);
   if (device().kind == Device::Kind::cuda)
     e.runs = int64_t(std::clamp(effort_.round / e.once, 1., most));
   e.waits = e.once > barrier_is_nothing;
@@ -71,9 +71,7 @@ double Bench::spread() {
   }
   auto middle = of.begin() + std::ssize(of) / 2;
   std::ranges::nth_element(of, middle);
-  Tensor largest = from_host(std::vector{*middle}, {1}, cpu);
-  world_.host().all_reduce(largest, ReduceOp::max).wait();
-  return largest.item();
+  return reduced(world_.host(), *middle, ReduceOp::max);
 }
 
 }  // namespace triax::parallel

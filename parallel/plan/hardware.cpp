@@ -33,12 +33,11 @@ Hardware read(const std::string& name, const std::string& text, const std::strin
 }  // namespace
 
 Settings hardware_settings(Hardware& h) {
-  SettingGroup group("Hardware");
   // Values outside of these are meant in GB, GB/s, TFLOP/s or microseconds.
   const SettingTraits large{.range = {.min = 1e6}}, start{.range = {.max = 0.01}};
   const SettingTraits bytes{.range = {1e6, 1e15}};
   const SettingTraits part{.range = {.min = 0, .max = 1, .open_min = true}};
-  return group
+  return SettingGroup("Hardware")
       .add("device", "cpu|cuda", "where tensors live", &h.device, {.choices = {"cpu", "cuda"}})
       .add("memory", "BYTES", "memory of a rank", &h.memory, bytes)
       .add("reserve", "BYTES", "what of it contexts, libraries and fragments take", &h.reserve)

@@ -8,7 +8,6 @@
 #include "triax/core/gpus.h"
 #include "triax/parallel/comm/meta_comm.h"
 #include "triax/parallel/comm/threads/thread_comm.h"
-#include "triax/parallel/plan/kept.h"
 #include "triax/parallel/plan/plan.h"
 #include "triax/parallel/settings/bytes.h"
 

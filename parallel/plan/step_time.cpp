@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "triax/parallel/data/buckets/buckets.h"
-#include "triax/parallel/pipeline/check_schedule.h"
 #include "triax/parallel/pipeline/simulate.h"
 #include "triax/parallel/train/step/replica.h"
 
@@ -18,6 +17,12 @@ double update_bytes(DType dtype) { return dtype == f32 ? 36 : 38; }
 /// Returns a ring's share of calls that pass `bytes`, as the Ledger counts it.
 Ledger::Line ring(int64_t calls, double bytes, int64_t ranks) {
   return {calls, bytes * double(ranks - 1) / double(ranks)};
+}
+
+Kept kept_of(const StepOptions& o, int stage, int64_t micros) {
+  PipelineShape shape = o.pipeline();
+  shape.micros = int(micros);
+  return most_kept(o.schedules.at(o.schedule)(shape, stage));
 }
 
 std::vector<Kept> kept_by_stage(const std::vector<Actions>& lists) {
@@ -68,6 +73,23 @@ bool again(const StepOptions& o) {
 }
 
 }  // namespace
+
+bool is_built_in(const StepOptions& o) {
+  auto names = schedule_names();
+  return std::ranges::count(names, o.schedule) > 0;
+}
+
+int64_t filling(const StepOptions& o, int stage) {
+  int64_t all = o.accumulation(), stages = o.mesh.pp, many = 8 * stages;
+  if (!is_built_in(o)) return all;
+  Kept full = kept_of(o, stage, many);
+  // Lists of several chunks take micro-batches in groups of as many as there are stages.
+  bool groups = o.chunks > 1;
+  for (int64_t micros = groups ? 2 * stages : full.held; micros < std::min(all, many);
+       micros += groups ? stages : 1)
+    if (kept_of(o, stage, micros) == full) return std::min(all, micros + (groups ? 0 : 2));
+  return all;
+}
 
 double shared_out(const MeshShape& m, const Elements& e) {
   return (double(e.trained - e.experts) + double(m.ep) * double(e.experts)) / m.data();

@@ -346,8 +346,7 @@ void show_schedule(const ScheduleOptions& given, const Schedules& schedules,
 }
 
 Settings shown_settings(ScheduleOptions& o, const Schedules& schedules) {
-  SettingGroup shown("Schedule");
-  return shown
+  return SettingGroup("Schedule")
       .add("schedule", "NAME|FILE", "which; FILE: one that --save wrote, with its shape and times",
            &o.schedule, {.choices = names_of(schedules), .or_file = ".json"})
       .add("pp", "N", "pipeline stages", &o.shape.stages, {.range = {1, 1024}})
@@ -365,8 +364,7 @@ Settings shown_settings(ScheduleOptions& o, const Schedules& schedules) {
 }
 
 Settings search_settings(ScheduleOptions& o) {
-  SettingGroup searched("Search");
-  return searched
+  return SettingGroup("Search")
       .add("search", "",
            "look for the best schedule within --memory, of one chunk per stage or two in a V, "
            "whichever is better without --chunks, and compare it with the rest",

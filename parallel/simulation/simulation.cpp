@@ -76,9 +76,7 @@ std::vector<SimulatedRank> simulate(const Task& task, const SimulationOptions& o
   VirtualLinks links(ranks, int(std::max(1u, std::thread::hardware_concurrency())));
   auto rank_of = [&](std::unique_ptr<Communicator> threads) {
     int rank = threads->rank();
-    auto slow = o.injected.slow_ranks.find(rank);
-    VirtualClock clock(o.hardware, step.dtype,
-                       slow == o.injected.slow_ranks.end() ? 1 : slow->second);
+    VirtualClock clock(o.hardware, step.dtype, Injected::of(rank, o.injected.slow_ranks, 1));
     links.take_turn();
     try {
       VirtualComm world(std::move(threads), {clock, links, o.injected});

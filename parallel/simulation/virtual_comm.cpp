@@ -7,14 +7,6 @@
 #include "triax/core/random.h"
 
 namespace triax::parallel {
-namespace {
-
-double value_for(int rank, const std::map<int, double>& ranks, double otherwise) {
-  auto found = ranks.find(rank);
-  return found == ranks.end() ? otherwise : found->second;
-}
-
-}  // namespace
 
 /// The wait for tensors on the CPU.
 class VirtualComm::Moved final : public Operation {
@@ -59,7 +51,7 @@ VirtualLinks::Posted VirtualComm::posted(const Call& call, double bytes) const {
   auto& members = group().members;
   int me = members[size_t(rank())];
   double now = p_.clock.now();
-  if (now >= value_for(me, p_.injected.deaths, INFINITY))
+  if (now >= Injected::of(me, p_.injected.deaths, INFINITY))
     fail(Exit::peer_lost, "rank {} ends at {:.3f} s, before {} of {}, as --dead-rank says", me, now,
          located(call), group().str());
   const Hardware& h = p_.clock.hardware();
@@ -69,7 +61,7 @@ VirtualLinks::Posted VirtualComm::posted(const Call& call, double bytes) const {
     apart = me / h.per_node == members[size_t(call.peer)] / h.per_node ? 1 : h.per_node;
     takes = h.message(bytes, apart);
   }
-  return {now, takes * value_for(me, p_.injected.slow_links, 1), h.overlaps(size(), apart)};
+  return {now, takes * Injected::of(me, p_.injected.slow_links, 1), h.overlaps(size(), apart)};
 }
 
 Work VirtualComm::start(Transfer t) {

@@ -6,6 +6,7 @@
 
 #include "triax/core/check.h"
 #include "triax/parallel/comm/launch/stop_signal.h"
+#include "triax/parallel/comm/together.h"
 
 namespace triax::parallel {
 
@@ -63,9 +64,7 @@ std::optional<double> Validation::pass(Progress& progress) {
     std::ranges::transform(sums, more, sums.begin(), std::plus());
   };
   for (int64_t done = 0; done < micros; done += slice) {
-    Tensor stop = from_host(std::vector<double>{double(StopSignal::seen())}, {1}, cpu);
-    world_.host().all_reduce(stop, ReduceOp::max).wait();
-    if (stop.item() != 0) return {};
+    if (reduced(world_.host(), double(StopSignal::seen()), ReduceOp::max) != 0) return {};
     int64_t now = std::min(slice, micros - done);
     Batches batches = [&](int64_t micro) { return all.in_order(done + micro); };
     add(losses, step_.evaluate(batches, now));

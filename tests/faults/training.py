@@ -107,7 +107,7 @@ UNSEEN = [
            EVERYWHERE, RUN_TEST, "skipped_steps"),
     Unseen("stopping_validates_first", TRAINER,
            [("if (task_.held_out && !stopping_ && (", "if (task_.held_out && ("),
-            ("    if (stop.item() != 0) return {};\n", "", "parallel/train/validation.cpp")],
+            ("    if (reduced(world_.host(), double(StopSignal::seen()), ReduceOp::max) != 0) return {};\n", "", "parallel/train/validation.cpp")],
            "parity is not stopped",
            EVERYWHERE, RUN_TEST, "stops"),
     Unseen("validation_counts_blanks", FEED,

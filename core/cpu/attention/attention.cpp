@@ -90,10 +90,8 @@ template <class T> void attend_alone(const Attention& a, const Tensor& y, const 
   constexpr int64_t work_of_a_piece = 1 << 17;
   T* out = values<T>(y);
   auto* logs = values<Accumulator<T>>(lse);
-  parallel_for(a.sequences() * a.heads(), work_of_a_piece / (a.band.keys * a.head_dim() + 1) + 1,
-               [&a, out, logs](int64_t begin, int64_t end) {
-                 for (int64_t i = begin; i < end; ++i) attend_alone(Head<T>(a, i), out, logs);
-               });
+  parallel_each(a.sequences() * a.heads(), work_of_a_piece / (a.band.keys * a.head_dim() + 1) + 1,
+                [&a, out, logs](int64_t i) { attend_alone(Head<T>(a, i), out, logs); });
 }
 
 }  // namespace

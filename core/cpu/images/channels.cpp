@@ -41,12 +41,10 @@ void sum_channels(const T* x, const T* z, int64_t rows, int64_t channels, double
   pieces = fn::max<int64_t>(1, fn::min(pieces, rows));
   Scratch<double> scratch(pieces * n);
   double* parts = scratch.data();
-  parallel_for(pieces, 1, [=](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; ++p) {
-      int64_t first = rows * p / pieces, last = rows * (p + 1) / pieces;
-      for (int64_t i = 0; i < n; ++i) parts[p * n + i] = 0;
-      add_rows(x + first * channels, z + first * channels, last - first, channels, parts + p * n);
-    }
+  parallel_each(pieces, 1, [=](int64_t p) {
+    int64_t first = rows * p / pieces, last = rows * (p + 1) / pieces;
+    for (int64_t i = 0; i < n; ++i) parts[p * n + i] = 0;
+    add_rows(x + first * channels, z + first * channels, last - first, channels, parts + p * n);
   });
   for (int64_t i = 0; i < n; ++i) {
     double sum = 0;

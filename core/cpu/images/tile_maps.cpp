@@ -104,20 +104,6 @@ TRIAX_HD void transform_at(const Places<F, A>& at, int64_t channel, Write write)
   }
 }
 
-/// Applies F to `count` tiles of `channels` channels; place(t) returns the places of tile t.
-template <class F, class A, class Place>
-void transform_tiles(int64_t count, int64_t channels, Place place, Write write = Write::set) {
-  int64_t grain = (1 << 14) / (16 * channels) + 1;
-  parallel_for(count, grain, [=](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) {
-      Places<F, A> at = place(t);
-      int64_t c = 0;
-      for (; c + lanes<A> <= channels; c += lanes<A>) transform_at<F, Vector<A>, A>(at, c, write);
-      for (; c < channels; ++c) transform_at<F, A, A>(at, c, write);
-    }
-  });
-}
-
 /// Fills a square with place(i, j).
 template <int n, class T, class Place> TRIAX_HD void fill(T* (&square)[n][n], Place place) {
   for (int i = 0; i < n; ++i)
@@ -173,13 +159,15 @@ template <class T> struct Taps {
 template <class F, class A, class From, class To>
 void transform_all(int64_t count, int64_t channels, const From& from, const To& to,
                    Write write = Write::set) {
-  auto place = [=](int64_t t) {
+  int64_t grain = (1 << 14) / (16 * channels) + 1;
+  parallel_each(count, grain, [=](int64_t t) {
     Places<F, A> at;
     from.square(t, at.from);
     to.square(t, at.to);
-    return at;
-  };
-  transform_tiles<F, A>(count, channels, place, write);
+    int64_t c = 0;
+    for (; c + lanes<A> <= channels; c += lanes<A>) transform_at<F, Vector<A>, A>(at, c, write);
+    for (; c < channels; ++c) transform_at<F, A, A>(at, c, write);
+  });
 }
 
 template <class A>

@@ -48,15 +48,14 @@ void read_row(const T* row, const Images<const T>& x, const WindowAxis& wide, in
 template <class T> void read_windows(const Images<const T>& x, const Windows& w, T* y) {
   int64_t down = w.high.count(), across = w.wide.count(), part = w.wide.window * x.channels;
   int64_t width = w.high.window * part;
-  parallel_for(x.count * down, pieces_of(across * width), [=](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r)
-      for (int64_t o = 0; o < across; ++o) {
-        T* to = y + (r * across + o) * width;
-        if (w.high.padding > 0) __builtin_memset(to, 0, size_t(width) * sizeof(T));
-        inside(w.high, r % down, [&](int64_t k, int64_t at) {
-          read_row(x.row(r / down, at), x, w.wide, o, to + k * part);
-        });
-      }
+  parallel_each(x.count * down, pieces_of(across * width), [=](int64_t r) {
+    for (int64_t o = 0; o < across; ++o) {
+      T* to = y + (r * across + o) * width;
+      if (w.high.padding > 0) __builtin_memset(to, 0, size_t(width) * sizeof(T));
+      inside(w.high, r % down, [&](int64_t k, int64_t at) {
+        read_row(x.row(r / down, at), x, w.wide, o, to + k * part);
+      });
+    }
   });
 }
 

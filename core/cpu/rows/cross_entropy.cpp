@@ -58,9 +58,7 @@ void Cpu::cross_entropy_stats(const CrossEntropy& c, const Tensor& stats) {
   visit_float(c.logits.dtype(), [&]<class T>() {
     Slice<T> s(c);
     auto* out = values<Accumulator<T>>(stats);
-    parallel_for(s.rows, s.grain(), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) stats_row(s, r, out + 4 * r);
-    });
+    parallel_each(s.rows, s.grain(), [&](int64_t r) { stats_row(s, r, out + 4 * r); });
   });
 }
 
@@ -90,9 +88,7 @@ void Cpu::cross_entropy_backward(const CrossEntropy& c, const Tensor& stats, con
     T* to = values<T>(dlogits);
     double off = c.smoothing / double(c.vocab);
     Coefficients<A> k{*values<A>(scale), A(1 - c.smoothing + off), A(off)};
-    parallel_for(s.rows, s.grain(), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) backward_row(s, r, in + 4 * r, k, to);
-    });
+    parallel_each(s.rows, s.grain(), [&](int64_t r) { backward_row(s, r, in + 4 * r, k, to); });
   });
 }
 

@@ -53,12 +53,10 @@ void Cpu::embedding(const Tensor& ids, const Tensor& table, int64_t first, const
   Indices id = indices_of(ids);
   const char* from = values<char>(table);
   char* to = values<char>(y);
-  parallel_for(tokens, (1 << 13) / (width + 1) + 1, [=](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      int64_t r = id[i] - first;
-      if (r < 0 || r >= rows) __builtin_memset(to + size_t(i) * bytes, 0, bytes);
-      else __builtin_memcpy(to + size_t(i) * bytes, from + size_t(r) * bytes, bytes);
-    }
+  parallel_each(tokens, (1 << 13) / (width + 1) + 1, [=](int64_t i) {
+    int64_t r = id[i] - first;
+    if (r < 0 || r >= rows) __builtin_memset(to + size_t(i) * bytes, 0, bytes);
+    else __builtin_memcpy(to + size_t(i) * bytes, from + size_t(r) * bytes, bytes);
   });
 }
 
@@ -73,10 +71,8 @@ void Cpu::embedding_backward(const Tensor& ids, const Tensor& dy, int64_t first,
       visit_write(write, [&]<Write w>() {
         const T* up = values<T>(dy);
         U* to = values<U>(dtable);
-        parallel_for(rows, (1 << 12) / (width + 1) + 1, [&](int64_t begin, int64_t end) {
-          for (int64_t r = begin; r < end; ++r)
-            sum_row<T, U, w>(uses, r, up, to + r * width, width);
-        });
+        parallel_each(rows, (1 << 12) / (width + 1) + 1,
+                      [&](int64_t r) { sum_row<T, U, w>(uses, r, up, to + r * width, width); });
       });
     });
   });

@@ -109,9 +109,8 @@ void backward_weights(const Rows<T>& n, const T* dy, U* dgamma, U* dbeta) {
   pieces = fn::max<int64_t>(1, fn::min(pieces, n.rows));
   Scratch<A> scratch(pieces * 2 * width);
   A* sums = scratch.data();
-  parallel_for(pieces, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; ++p)
-      add_rows(n, dy, n.rows * p / pieces, n.rows * (p + 1) / pieces, sums + p * 2 * width);
+  parallel_each(pieces, 1, [&](int64_t p) {
+    add_rows(n, dy, n.rows * p / pieces, n.rows * (p + 1) / pieces, sums + p * 2 * width);
   });
   combine<U, write>(sums, pieces, 2 * width, dgamma, width);
   if (dbeta) combine<U, write>(sums + width, pieces, 2 * width, dbeta, width);
@@ -123,9 +122,8 @@ void Cpu::norm(const Norm& n, const Tensor& y) {
   visit_float(y.dtype(), [&]<class T>() {
     Rows<T> rows(n);
     T* to = values<T>(y);
-    parallel_for(rows.rows, rows.grain(), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) norm_row(rows, r, n.eps, to + r * rows.width);
-    });
+    parallel_each(rows.rows, rows.grain(),
+                  [&](int64_t r) { norm_row(rows, r, n.eps, to + r * rows.width); });
   });
 }
 
@@ -135,9 +133,8 @@ Tensor Cpu::norm_backward(const Norm& n, const Tensor& dy, const Tensor& dx, Wri
     const T* up = values<T>(dy);
     T* to = values<T>(dx);
     visit_write(write, [&]<Write w>() {
-      parallel_for(rows.rows, rows.grain(), [&](int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r)
-          norm_backward_row<T, w>(rows, r, up + r * rows.width, to + r * rows.width);
+      parallel_each(rows.rows, rows.grain(), [&](int64_t r) {
+        norm_backward_row<T, w>(rows, r, up + r * rows.width, to + r * rows.width);
       });
     });
   });

@@ -54,14 +54,12 @@ template <class Op, class T, class U, Write write> void reduce(const T* x, const
   Scratch<A> scratch(e.outer * pieces * e.inner);
   A* parts = scratch.data();
   int64_t work = e.reduced * e.inner / pieces;
-  parallel_for(e.outer * pieces, (1 << 13) / (work + 1) + 1, [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) {
-      int64_t o = t / pieces, p = t % pieces;
-      int64_t first = e.reduced * p / pieces, last = e.reduced * (p + 1) / pieces;
-      const T* from = x + (o * e.reduced + first) * e.inner;
-      if (e.inner == 1) row_piece<Op>(from, last - first, parts + t);
-      else column_piece<Op>(from, last - first, e.inner, parts + t * e.inner);
-    }
+  parallel_each(e.outer * pieces, (1 << 13) / (work + 1) + 1, [&](int64_t t) {
+    int64_t o = t / pieces, p = t % pieces;
+    int64_t first = e.reduced * p / pieces, last = e.reduced * (p + 1) / pieces;
+    const T* from = x + (o * e.reduced + first) * e.inner;
+    if (e.inner == 1) row_piece<Op>(from, last - first, parts + t);
+    else column_piece<Op>(from, last - first, e.inner, parts + t * e.inner);
   });
   for (int64_t o = 0; o < e.outer; ++o)
     for (int64_t i = 0; i < e.inner; ++i) {
@@ -91,21 +89,19 @@ template <class T> void squares_of(const T* x, int64_t n, double* out) {
   int64_t pieces = (n + piece - 1) / piece;
   Scratch<double> scratch(2 * pieces);
   double* parts = scratch.data();
-  parallel_for(pieces, 1, [=](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; ++p) {
-      const T* from = x + p * piece;
-      int64_t count = fn::min(piece, n - p * piece);
-      double sum = sum_of<double>(count, [=](int64_t i) {
-        double v = double(load(from[i]));
-        return v * v;
-      });
-      // In f64 finite f32 squares sum to something finite: so this is all but always skipped.
-      int64_t bad = 0;
-      if (!(sum - sum == 0))
-        for (int64_t i = 0; i < count; ++i) bad += !(load(from[i]) - load(from[i]) == 0);
-      parts[2 * p] = sum;
-      parts[2 * p + 1] = double(bad);
-    }
+  parallel_each(pieces, 1, [=](int64_t p) {
+    const T* from = x + p * piece;
+    int64_t count = fn::min(piece, n - p * piece);
+    double sum = sum_of<double>(count, [=](int64_t i) {
+      double v = double(load(from[i]));
+      return v * v;
+    });
+    // In f64 finite f32 squares sum to something finite: so this is all but always skipped.
+    int64_t bad = 0;
+    if (!(sum - sum == 0))
+      for (int64_t i = 0; i < count; ++i) bad += !(load(from[i]) - load(from[i]) == 0);
+    parts[2 * p] = sum;
+    parts[2 * p + 1] = double(bad);
   });
   for (int64_t p = 0; p < pieces; ++p) {
     out[0] += parts[2 * p];

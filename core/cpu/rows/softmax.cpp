@@ -11,9 +11,8 @@ template <class F, class... In> void for_rows(F f, const Tensor& to, const In&..
   int64_t width = to.rank() ? to.size(-1) : 1, rows = width ? to.numel() / width : 0;
   visit_float(to.dtype(), [&]<class T>() {
     [=](T* y, const auto*... x) {
-      parallel_for(rows, (1 << 13) / (width + 1) + 1, [=](int64_t begin, int64_t end) {
-        for (int64_t r = begin; r < end; ++r) f(y + r * width, x + r * width..., width);
-      });
+      parallel_each(rows, (1 << 13) / (width + 1) + 1,
+                    [=](int64_t r) { f(y + r * width, x + r * width..., width); });
     }(values<T>(to), values<T>(from)...);
   });
 }

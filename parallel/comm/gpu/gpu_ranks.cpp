@@ -1,7 +1,5 @@
 #include "triax/parallel/comm/gpu/gpu_ranks.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <set>
@@ -11,15 +9,11 @@
 #include "triax/core/check.h"
 #include "triax/core/gpus.h"
 #include "triax/parallel/comm/gpu/nccl_comm.h"
+#include "triax/parallel/comm/process.h"
 #include "triax/parallel/comm/together.h"
 
 namespace triax::parallel {
 namespace {
-
-std::string host_name() {
-  char name[256] = {};
-  return gethostname(name, sizeof name - 1) == 0 ? name : "?";
-}
 
 /// Returns the fields, each with its end, in the order of read().
 std::string written(const GpuRank& r) {

@@ -5,8 +5,7 @@
 namespace triax::parallel {
 
 Settings checkpoint_settings(TrainOptions& o) {
-  SettingGroup group("Checkpoints", OnResume::apart);
-  return group
+  return SettingGroup("Checkpoints", OnResume::apart)
       .add("save-every|save-interval|save-steps", "N",
            "steps between checkpoints; 0: only at the end", &o.save_every)
       .add("keep", "N", "newest checkpoints to keep", &o.keep, {.range = {1, huge}})

@@ -3,8 +3,7 @@
 namespace triax::parallel {
 
 Settings launch_settings(LaunchOptions& o) {
-  SettingGroup group("Ranks", OnResume::apart);
-  return group
+  return SettingGroup("Ranks", OnResume::apart)
       .add("comm|backend|distributed-backend", "auto|nccl|mpi|threads",
            "how ranks run and communicate: MPI processes, NCCL, or threads of this process; auto: "
            "nccl where every rank has a GPU of its own, else mpi under a launcher",

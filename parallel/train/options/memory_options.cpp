@@ -48,8 +48,7 @@ void check_recompute(const StepOptions& o) {
 }  // namespace
 
 Settings memory_settings(StepOptions& s) {
-  SettingGroup group("Memory", OnResume::free, {.plan = InPlan::taken, .parity = true});
-  return group
+  return SettingGroup("Memory", OnResume::free, {.plan = InPlan::taken, .parity = true})
       .add("recompute|activation-checkpointing|gradient-checkpointing|recompute-granularity",
            "NAME",
            "activation recomputation: off, selective (attention and activation function), block "

@@ -58,9 +58,8 @@ Settings axis_settings(StepOptions& s) {
 }
 
 Settings way_settings(StepOptions& s) {
-  SettingGroup group(mesh_heading, OnResume::free, {.plan = InPlan::sought, .parity = true});
   auto names = names_of(s.schedules);
-  return group
+  return SettingGroup(mesh_heading, OnResume::free, {.plan = InPlan::sought, .parity = true})
       .add("sequence-parallel", "",
            "shard the rows outside of split layers over tp (sequence parallelism)",
            &s.sequence_parallel)
@@ -83,8 +82,8 @@ Settings way_settings(StepOptions& s) {
 }  // namespace
 
 Settings mesh_settings(StepOptions& s) {
-  SettingGroup group(mesh_heading, OnResume::free, {.plan = InPlan::taken, .parity = true});
-  return group.add(axis_settings(s))
+  return SettingGroup(mesh_heading, OnResume::free, {.plan = InPlan::taken, .parity = true})
+      .add(axis_settings(s))
       .add(way_settings(s))
       .add("cp-form|cp-comm-type", "ring|heads|gather",
            "attention over cp: keys pass round, rows are changed for heads, or keys are gathered",

@@ -7,9 +7,8 @@ namespace {
 
 Settings scaler_settings(optim::LossScaleOptions& o) {
   using Refill = optim::LossScaleOptions::Refill;
-  SettingGroup group("Run", OnResume::say);
   double least = 0x1p-24;  // the smallest number of fp16
-  return group
+  return SettingGroup("Run", OnResume::say)
       .add("initial-loss-scale", "X", "dynamic loss scale at the start", &o.initial,
            {.range = {least, 1e14}})
       .add("min-loss-scale", "X", "smallest dynamic loss scale", &o.minimum,
@@ -24,8 +23,7 @@ Settings scaler_settings(optim::LossScaleOptions& o) {
 }
 
 Settings precision_settings(StepOptions& s) {
-  SettingGroup group("Run", OnResume::say, {.parity = true});
-  return group
+  return SettingGroup("Run", OnResume::say, {.parity = true})
       .add("precision|dtype|bf16|fp16|fp32|mixed-precision", "fp32|bf16|fp16",
            "of weights and activations; weight gradients and optimizer state stay fp32",
            choice(s.dtype, {{"fp32", f32}, {"bf16", bf16}, {"fp16", f16}}),
@@ -98,9 +96,8 @@ void check_replicated(const TrainOptions& o) {
 }  // namespace
 
 Settings run_settings(TrainOptions& o) {
-  SettingGroup group("Run", OnResume::apart);
   StepOptions& s = o.step;
-  return group
+  return SettingGroup("Run", OnResume::apart)
       .add("config", "FILE", "TOML file whose keys are these flags; flags win over it", &o.config,
            {.shown = "none", .saved = false, .key = false, .plan = InPlan::taken, .parity = true})
       .add("deepspeed|deepspeed-config|ds-config", "FILE",

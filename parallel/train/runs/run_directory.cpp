@@ -18,6 +18,7 @@
 #include "triax/core/check.h"
 #include "triax/core/io/files.h"
 #include "triax/core/profile.h"
+#include "triax/parallel/comm/process.h"
 #include "triax/parallel/comm/together.h"
 #include "triax/parallel/train/runs/initial_weights.h"
 
@@ -25,9 +26,7 @@ namespace triax::parallel {
 namespace {
 
 std::string holder() {
-  char host[256] = "?";
-  ::gethostname(host, sizeof host - 1);
-  return fmt::format("process {} on {} since {:%Y-%m-%d %H:%M:%S}", ::getpid(), host,
+  return fmt::format("process {} on {} since {:%Y-%m-%d %H:%M:%S}", ::getpid(), host_name(),
                      fmt::localtime(std::time(nullptr)));
 }
 

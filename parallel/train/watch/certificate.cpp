@@ -14,28 +14,22 @@ namespace {
 
 /// Returns the sum, over elements, of their bits and places in the full tensor, mixed (SplitMix64:
 /// Steele, Lea and Flood 2014). The sums of parts add up to that of the whole.
-template <class Bits> uint64_t hash_of(const Tensor& host, const Part& part) {
-  auto* from = static_cast<const Bits*>(host.data());
-  uint64_t sum = 0;
-  for_each_overlap({.full = part.full}, part, [&](const Overlap& run) {
-    for (int64_t i = 0; i < run.count; ++i) {
-      uint64_t x = from[run.from + i] + uint64_t(run.to + i + 1) * 0x9E3779B97F4A7C15u;
-      x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
-      x = (x ^ x >> 27) * 0x94D049BB133111EBu;
-      sum += x ^ x >> 31;
-    }
-  });
-  return sum;
-}
-
 uint64_t hash_of(const Piece& piece) {
   auto held = piece.value.storage()->hold(Access::read);  // it may lie in a file
   Tensor host = piece.value.detach().contiguous().to(cpu);
-  size_t size = size_of(host.dtype());
-  return size == 1   ? hash_of<uint8_t>(host, piece.part)
-         : size == 2 ? hash_of<uint16_t>(host, piece.part)
-         : size == 4 ? hash_of<uint32_t>(host, piece.part)
-                     : hash_of<uint64_t>(host, piece.part);
+  uint64_t sum = 0;
+  visit_bits(host.dtype(), [&]<class Bits>() {
+    auto* from = static_cast<const Bits*>(host.data());
+    for_each_overlap({.full = piece.part.full}, piece.part, [&](const Overlap& run) {
+      for (int64_t i = 0; i < run.count; ++i) {
+        uint64_t x = from[run.from + i] + uint64_t(run.to + i + 1) * 0x9E3779B97F4A7C15u;
+        x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+        x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+        sum += x ^ x >> 31;
+      }
+    });
+  });
+  return sum;
 }
 
 class Certificate {

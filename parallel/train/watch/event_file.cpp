@@ -1,7 +1,5 @@
 #include "triax/parallel/train/watch/event_file.h"
 
-#include <unistd.h>
-
 #include <bit>
 #include <cerrno>
 #include <charconv>
@@ -12,6 +10,7 @@
 #include "triax/core/check.h"
 #include "triax/core/io/checksum.h"
 #include "triax/core/io/files.h"
+#include "triax/parallel/comm/process.h"
 #include "triax/parallel/train/trainer.h"
 
 namespace triax::parallel {
@@ -52,9 +51,9 @@ constexpr std::string_view prefix = "events.out.tfevents.";
 /// Returns a file name that sorts after those there, as files are read in this order: the clock may
 /// have gone back since the newest was made.
 std::string new_name(const std::string& directory) {
-  char host[256] = "?";
-  ::gethostname(host, sizeof host - 1);
-  auto at = [&](double seconds) { return fmt::format("{}{:017.6f}.{}", prefix, seconds, host); };
+  auto at = [host = host_name()](double seconds) {
+    return fmt::format("{}{:017.6f}.{}", prefix, seconds, host);
+  };
   std::string name = at(seconds_since_1970());
   for (auto& other : disk().list(directory)) {
     double made = 0;

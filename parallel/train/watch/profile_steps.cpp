@@ -6,6 +6,7 @@
 #include "triax/core/io/files.h"
 #include "triax/core/profile.h"
 #include "triax/parallel/comm/clocks.h"
+#include "triax/parallel/comm/together.h"
 #include "triax/parallel/settings/terminal.h"
 #include "triax/parallel/train/options/options.h"
 #include "triax/parallel/train/trainer.h"
@@ -15,16 +16,16 @@ namespace triax::parallel {
 
 namespace {
 
-/// The time of a rank in the profiled steps, in seconds that add up to theirs.
-struct TimeSpent {
-  double busy = 0, communicating = 0, waiting = 0;
-  explicit TimeSpent(const std::array<int64_t, activities>& spent) {
-    for (size_t a = 0; a < activities; ++a)
-      (Activity(a) == Activity::waiting         ? waiting
-       : Activity(a) == Activity::communication ? communicating
-                                                : busy) += double(spent[a]) * 1e-9;
-  }
-};
+/// Returns the seconds in which a rank was busy, communicated and waited in the profiled steps:
+/// they add up to theirs.
+std::vector<double> seconds_of(const std::array<int64_t, activities>& spent) {
+  std::vector<double> seconds(3);
+  for (size_t a = 0; a < activities; ++a)
+    seconds[Activity(a) == Activity::waiting         ? 2
+            : Activity(a) == Activity::communication ? 1
+                                                     : 0] += double(spent[a]) * 1e-9;
+  return seconds;
+}
 
 std::string heading(const MeshShape& shape, int rank) {
   return fmt::format("rank {} ({})", rank, place_of(shape, rank));
@@ -51,14 +52,6 @@ std::vector<std::string> json_of_ranks(const MeshShape& shape, const std::vector
     ranks.push_back(traced_rank(shape, r, {of[0], of[1], of[2]}));
   }
   return ranks;
-}
-
-/// Returns the earliest of the ranks' times, on every rank.
-int64_t earliest(Communicator& ranks, int64_t time) {
-  Tensor all = zeros({ranks.size()}, i64, cpu);
-  ranks.all_gather(from_host(std::vector{time}, {1}, cpu), all).wait();
-  auto times = all.to_host<int64_t>();
-  return *std::min_element(times.begin(), times.end());
 }
 
 /// A rank's profile of the steps of `wanted`.
@@ -91,17 +84,13 @@ class ProfiledSteps {
     int64_t offset = clock_offset(ranks);  // to rank 0's clock
     int64_t begin = profile_.slices().front().begin;
     for (auto& s : profile_.slices()) begin = std::min(begin, s.begin);
-    int64_t zero = earliest(ranks, begin + offset);  // Perfetto drops events before time 0
+    int64_t zero = reduced(ranks, begin + offset, ReduceOp::min);  // Perfetto drops times below 0
     auto events =
         gather_text(ranks, trace_events(profile_, {.rank = ranks.rank(),
                                                    .name = heading(mesh.shape(), ranks.rank()),
                                                    .zero = zero - offset}));
-    TimeSpent mine(profile_.spent());
     Tensor all = zeros({ranks.size(), 3}, f64, cpu);
-    ranks
-        .all_gather(from_host(std::vector{mine.busy, mine.communicating, mine.waiting}, {3}, cpu),
-                    all)
-        .wait();
+    ranks.all_gather(from_host(seconds_of(profile_.spent()), {3}, cpu), all).wait();
     auto seconds = all.to_host<double>();
     on_first(ranks, [&] {
       std::string path = trainer.options().out + "/trace.json";

@@ -6,7 +6,6 @@
 #include "tests/support/conv_net.h"
 #include "tests/support/tiny_task.h"
 #include "triax/parallel/pipeline/simulate.h"
-#include "triax/parallel/plan/kept.h"
 #include "triax/parallel/plan/plan.h"
 #include "triax/parallel/plan/step_time.h"
 
