@@ -96,9 +96,12 @@ FAULTS = [
           [(".weight = part(b->my_weight),",
             ".weight = part(b->weight.storage()->present() ? b->my_weight : clone(b->my_weight)),")],
           [Run("--mesh 2x1x1 --zero 3", "step 1: weight of tokens.table")]),
+    Fault("part_of_a_matrix_taken_for_all", "parallel/data/buckets/cut_matrix.cpp",
+          [("    if (replicas) replicas->all_reduce(held).wait();\n", "")],
+          [Run("--mesh 2x1x1 --zero 1 --optimizer muon", "step 1: weight of")]),
     Fault("stale_tied_copy", SLOTS_OF_ALL,
-          [("slots() const { return slots_.slots(); }",
-            "slots() const {\n    auto all = slots_.slots();\n    for (size_t i = all.size(); i-- > 0;)\n"
+          [("slots() const { return slots_.slots(model_); }",
+            "slots() const {\n    auto all = slots_.slots(model_);\n    for (size_t i = all.size(); i-- > 0;)\n"
             "      if (model_.ends && model_.ends->rank() > 0 && slots_.pieces(i)[0].parameter->tied)\n"
             "        all.erase(all.begin() + long(i));\n    return all;\n  }")],
           [Run("--mesh 1x2x1", "step 1: weight on replicas of tokens.table"),
