@@ -57,7 +57,12 @@ std::vector<parallel::Verb> conversion_verbs(const Architecture& a) {
            .what = "Makes a checkpoint of the weights of a Hugging Face " + a.name + ".",
            .settings = import_settings(a, *from),
            .examples = {a.program + " import --from gpt2 --out runs/pretrained"},
-           .run = [a, from, alone](auto&) { return alone("import"), import_model(a, *from), 0; }},
+           .run =
+               [a, from, alone](auto&) {
+                 alone("import");
+                 fmt::print("{}", import_model(a, *from));
+                 return 0;
+               }},
           {.name = "export",
            .what = "Writes a checkpoint as a Hugging Face " + a.name + ", or for llama.cpp.",
            .settings = export_settings(*to),

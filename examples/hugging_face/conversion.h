@@ -108,7 +108,9 @@ void check_layers(const Architecture& a, size_t tensors, const std::string& path
 /// --init on any mesh, and the tokenizer's files in `out`/tokenizer. Tensors may have the names of
 /// a base model without head. Throws Error 65 for damaged files and for features that models here
 /// lack, 66 for missing files, 73 and 74, 78 if `out` is taken; nothing is left behind then.
-void import_model(const Architecture& a, const ImportOptions& o, const Files& files = disk());
+/// Returns lines about it.
+std::string import_model(const Architecture& a, const ImportOptions& o,
+                         const Files& files = disk());
 
 /// Returns `path`; or, of a model directory, that of runs/imported to which it is imported, once
 /// for each content: by the first of the processes that want it, while the others wait. Throws what

@@ -261,6 +261,8 @@ void export_model(const Architecture& a, const ExportOptions& o, const Files& fi
   check_tensors(a, checkpoint, a.rules());
   Adapters adapters(checkpoint, a.lora, o.weights);
   if (o.peft) {
+    check_input(!o.to.ends_with(".gguf"), Exit::config,
+                "export: peft with a file for llama.cpp; expected a directory as --to");
     NewDirectory to(o.to, files);
     adapters.write(a, to.work(), files);
     to.publish();

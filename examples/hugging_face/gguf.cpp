@@ -126,9 +126,14 @@ class Gguf {
       keys.add(own("rope.scaling.factor"), float(config_.at("rope_scaling").at("factor").real()));
     }
     std::string said = add_tokenizer(keys, model_.directory, config_.at("vocab_size").size());
-    for (const char* end : {"bos_token_id", "eos_token_id"})
-      if (config_.has(end) && config_.at(end).literal().find_first_of("n[") == std::string::npos)
-        keys.add(std::string("tokenizer.ggml.") + end, uint32_t(config_.at(end).number(INT32_MAX)));
+    for (const char* end : {"bos_token_id", "eos_token_id"}) {
+      if (!config_.has(end) || config_.at(end).is_null()) continue;
+      auto number = config_.at(end);
+      if (number.literal().starts_with('[')) number = number.elements(64).at(0);
+      keys.add(std::string("tokenizer.ggml.") + end, uint32_t(number.number(INT32_MAX)));
+    }
+    if (!config_.has("eos_token_id") || config_.at("eos_token_id").is_null())
+      said += "no token ends texts: llama.cpp takes one of its own choice\n";
     return said;
   }
 

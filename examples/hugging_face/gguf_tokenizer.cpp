@@ -10,13 +10,23 @@ namespace {
 
 enum Kind : int32_t { normal = 1, unknown, control, user_defined, unused, byte };
 
-/// Returns llama.cpp's name for how words are cut; empty if it may have none.
-std::string name_of(const std::string& pre_tokenizer) {
-  auto has = [&](const char* part) { return pre_tokenizer.find(part) != std::string::npos; };
-  if (has("p{N}{1,3}")) return "llama-bpe";
-  if (has("(?i:")) return "qwen2";
-  if (has("Digits")) return "smollm";
-  return has("Split") ? "" : "gpt-2";
+/// Returns llama.cpp's name for how words are cut; empty if that is not known here.
+std::string name_of(const nn::JsonReader& root) try {
+  std::string of_llama3 =
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  std::string of_qwen2 = of_llama3;
+  of_qwen2.erase(of_qwen2.find("{1,3}"), 5);
+  const text::WordSplit gpt2{std::string(text::gpt2_pattern)}, digit{R"(\p{N})"};
+  auto splits = text::words_from_json(root.at("pre_tokenizer")).splits();
+  using Splits = std::vector<text::WordSplit>;
+  for (auto& [known, name] : {std::pair(Splits{gpt2}, "gpt-2"),
+                              {Splits{{of_llama3}}, "llama-bpe"},
+                              {Splits{{of_qwen2}}, "qwen2"},
+                              {Splits{digit, gpt2}, "smollm"}})
+    if (splits == known) return name;
+  return "";
+} catch (const Error&) {  // a kind that is not read here
+  return "";
 }
 
 struct Tokens {
@@ -92,7 +102,7 @@ std::string add_tokenizer(GgufKeys& keys, const std::string& directory, int64_t 
   if (!root.at("model").has("merges")) return without("its kind is not BPE");
   bool pieces = text::flag_in(root.at("model"), "byte_fallback", false);  // SentencePiece's
   Tokens all = tokens_of(root, vocabulary);
-  std::string pre = root.has("pre_tokenizer") ? name_of(root.at("pre_tokenizer").literal()) : "";
+  std::string pre = name_of(root);
   keys.add(key, pieces ? "llama" : "gpt2");
   if (!pieces) keys.add("tokenizer.ggml.pre", pre.empty() ? "default" : pre);
   keys.add("tokenizer.ggml.tokens", all.texts);

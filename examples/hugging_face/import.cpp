@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <set>
@@ -155,12 +157,13 @@ Source open_source(const Architecture& a, const std::string& from, const Files& 
   return {config, open_weights(from, a.prefix, files)};
 }
 
-parallel::CheckpointState state_of(const Architecture& a, const std::string& from) {
+parallel::CheckpointState state_of(const Architecture& a, const std::string& from,
+                                   std::string& said) {
   auto settings = parallel::values_of(a.settings);
   int64_t vocab = std::stoll(settings.at("vocab"));
   settings["precision"] = "\"fp32\"";
   parallel::CheckpointState state{{"settings", parallel::settings_text(settings)}};
-  if (auto found = readable_tokenizer(from, vocab)) state["tokenizer"] = found->json();
+  if (auto found = readable_tokenizer(from, vocab, said)) state["tokenizer"] = found->json();
   return state;
 }
 
@@ -185,13 +188,17 @@ std::string imported(const Architecture& a, const std::string& path) {
   std::string content = a.program + content_of(from.string());
   std::string out = fmt::format("runs/imported/{}-{:08x}", from.filename().string(),
                                 crc32c(content.data(), content.size()));
-  while (!disk().is_directory(out)) try {
-      disk().make_directory(parent_directory(out));
-      import_model(a, {from.string(), out});
-    } catch (const Error& e) {  // another process may be at it
-      if (e.code() != Exit::config || !disk().is_directory(out + ".unfinished")) throw;
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    }
+  disk().make_directory(parent_directory(out));
+  std::string path_of_lock = out + ".lock";
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> lock(std::fopen(path_of_lock.c_str(), "a"),
+                                                       &std::fclose);
+  check_input(lock != nullptr, Exit::cannot_write, "init: {} cannot be made: {}", path_of_lock,
+              std::strerror(errno));
+  while (!parallel::take_lock(::fileno(lock.get())))  // another process is at it
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  if (disk().is_directory(out)) return out;
+  (void)import_model(a, {from.string(), out});
+  fmt::print(stderr, "imported {} to {}\n", path, out);
   return out;
 }
 
@@ -213,7 +220,7 @@ void check_layers(const Architecture& a, size_t tensors, const std::string& path
               "{}: {} is {}; expected no more than its {} tensors", path, key, *layers, tensors);
 }
 
-void import_model(const Architecture& a, const ImportOptions& o, const Files& files) {
+std::string import_model(const Architecture& a, const ImportOptions& o, const Files& files) {
   check_input(!o.from.empty() && !o.out.empty(), Exit::config,
               "import: --from and --out must be given: the directory of a {}, and a new one for "
               "its checkpoint",
@@ -231,18 +238,20 @@ void import_model(const Architecture& a, const ImportOptions& o, const Files& fi
   int64_t parameters = 0;
   for (const Rule& rule : rules) parameters += rule.parts.empty() ? 0 : rule.full.numel();
 
+  std::string said;
   NewDirectory out(o.out, files);
   Progress progress("imported", uint64_t(parameters) * sizeof(float));
   auto alone = parallel::single_rank();
   parallel::CheckpointDirectory(out.work(), *alone, files)
-      .save(0, pieces_of(rules, source.weights, progress), state_of(a, o.from));
+      .save(0, pieces_of(rules, source.weights, progress), state_of(a, o.from, said));
   auto copied = text::keep_tokenizer_files(o.from, out.work(), files);
   out.publish();
-  fmt::print("imported {} parameters of a {} to {}/step-0\n", parameters,
-             a.fitting(source.config.text("model_type")).name, o.out);
+  said += fmt::format("imported {} parameters of a {} to {}/step-0\n", parameters,
+                      a.fitting(source.config.text("model_type")).name, o.out);
   if (!copied.empty())
-    fmt::print("tokenizer files in {}/{}: {}\n", o.out, text::tokenizer_folder, join(copied, ", "));
-  fmt::print("train it further: {} train --init {} --data FILE\n", a.program, o.out);
+    said += fmt::format("tokenizer files in {}/{}: {}\n", o.out, text::tokenizer_folder,
+                        join(copied, ", "));
+  return said + fmt::format("train it further: {} train --init {} --data FILE\n", a.program, o.out);
 }
 
 }  // namespace triax::hf

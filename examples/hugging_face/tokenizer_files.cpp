@@ -7,7 +7,8 @@
 
 namespace triax::hf {
 
-std::optional<text::Tokenizer> readable_tokenizer(const std::string& from, int64_t rows) {
+std::optional<text::Tokenizer> readable_tokenizer(const std::string& from, int64_t rows,
+                                                  std::string& said) {
   std::string why;
   try {
     auto found = text::find_tokenizer(from);
@@ -18,7 +19,7 @@ std::optional<text::Tokenizer> readable_tokenizer(const std::string& from, int64
     if (e.code() != Exit::data && e.code() != Exit::not_found) throw;
     why = e.what();
   }
-  fmt::print("prompts of `sample` will be numbers of tokens: {}\n", why);
+  said += fmt::format("prompts of `sample` will be numbers of tokens: {}\n", why);
   return {};
 }
 

@@ -12,7 +12,8 @@ namespace triax::hf {
 
 /// Returns the tokenizer in the directory of a model with `rows` rows of vocabulary; none, which is
 /// printed, if it cannot be read or has more tokens.
-std::optional<text::Tokenizer> readable_tokenizer(const std::string& from, int64_t rows);
+std::optional<text::Tokenizer> readable_tokenizer(const std::string& from, int64_t rows,
+                                                  std::string& said);
 
 /// Keys of config.json or tokenizer_config.json (`eos_token`) and the token that has this role, by
 /// the names that GPT-2, Llama 2 and Llama 3 give it.

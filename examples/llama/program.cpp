@@ -25,7 +25,11 @@ parallel::ProgramOptions program_options(LlamaOptions& o) {
           .train = train,
           .settings = parallel::joined({model, text::text_settings(o.text)}),
           .init = text::initial_tokenizer(o.text),
-          .import = [hub](auto& path) { return hf::imported(hub, path); },
+          .import =
+              [](auto& path) {
+                LlamaConfig plain;  // flags of this run are not of what is imported
+                return hf::imported(llama_of_hugging_face(plain, settings(plain)), path);
+              },
           .task = task,
           .plan_defaults = [&o](auto&) { o.text.shapes_only = true; },
           .evaluate_defaults = [&o] { o.text.val_fraction = 1; },

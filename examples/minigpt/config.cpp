@@ -100,7 +100,11 @@ parallel::ProgramOptions program_options(Config& c, text::SampleOptions& s) {
           .what = "Trains a transformer on a text.",
           .settings = settings(c),
           .init = text::initial_tokenizer(c.text),
-          .import = [&c](auto& path) { return hf::imported(gpt2(c), path); },
+          .import =
+              [](auto& path) {
+                Config plain;  // flags of this run are not of what is imported
+                return hf::imported(gpt2(plain), path);
+              },
           .task = [&c] { return task(c); },
           .parity_defaults =
               [&c](parallel::TrainOptions& o) {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "triax/core/check.h"
+#include "triax/core/io/checksum.h"
 #include "triax/core/io/files.h"
 #include "triax/core/io/json.h"
 
@@ -80,13 +81,16 @@ double right_choices(const Tensor& prediction, const Tensor& target, const Quest
   return right * q.unit;
 }
 
-/// A conversation as one text, and the bytes of its answers.
+/// A conversation as one text, as its tokens spell it, and the bytes of its answers.
 struct Rendered {
-  std::string text;
-  std::vector<std::pair<size_t, size_t>> answers;
+  const Tokenizer& tokenizer;
+  std::string text = {};
+  std::vector<std::pair<size_t, size_t>> answers = {};
 
-  void add(const std::string& part, bool answer) {
-    if (answer) answers.emplace_back(text.size(), text.size() + part.size());
+  enum class Part { said, answer };
+  void add(std::string part, Part what) {
+    part = tokenizer.normal(part);
+    if (what == Part::answer) answers.emplace_back(text.size(), text.size() + part.size());
     text += part;
   }
 };
@@ -105,21 +109,23 @@ std::string trimmed(const std::string& text) {
   return first == std::string::npos ? "" : text.substr(first, last + 1 - first);
 }
 
-Rendered rendered(const nn::JsonReader& line, Chat chat, const std::string& end) {
-  Rendered all;
+Rendered rendered(const nn::JsonReader& line, Chat chat, const Tokenizer& tokenizer) {
+  using enum Rendered::Part;
+  Rendered all{tokenizer};
   if (chat == Chat::plain) {
-    all.add(line.at("prompt").text(), false);
-    all.add(line.at("completion").text() + end, true);
+    std::string end = tokenizer.token("<|endoftext|>") ? "<|endoftext|>" : "";
+    all.add(line.at("prompt").text(), said);
+    all.add(line.at("completion").text() + end, answer);
     return all;
   }
   Form form = form_of(chat);
   auto message = [&](const std::string& role, std::string content) {
     if (chat == Chat::llama3) content = trimmed(content);
-    all.add(form.before_role + role + form.behind_role, false);
-    all.add(content + form.end, role == "assistant");
-    all.add(form.behind_end, false);
+    all.add(form.before_role + role + form.behind_role, said);
+    all.add(content + form.end, role == "assistant" ? answer : said);
+    all.add(form.behind_end, said);
   };
-  all.add(form.begin, false);
+  all.add(form.begin, said);
   if (line.has("messages"))
     for (auto& m : line.at("messages").elements(1 << 16))
       message(m.at("role").text(), m.at("content").text());
@@ -129,34 +135,50 @@ Rendered rendered(const nn::JsonReader& line, Chat chat, const std::string& end)
 }
 
 /// Marks the tokens that begin within an answer: tokens are bytes of the text, one behind another.
-MarkedTokens marked(const Rendered& r, const Tokenizer& tokenizer, const std::string& name) {
-  MarkedTokens all{tokenizer.encode(r.text, {name}), {}};
+MarkedTokens marked(const Rendered& r, const nn::JsonReader& line) {
+  MarkedTokens all{r.tokenizer.encode(r.text, {"chat"}), {}};
   size_t at = 0;
   for (int32_t token : all.tokens) {
     all.counts.push_back(std::ranges::any_of(
         r.answers, [at](auto& part) { return part.first <= at && at < part.second; }));
-    at += tokenizer.decode({&token, 1}).size();
+    at += r.tokenizer.decode({&token, 1}).size();
   }
-  check(at == r.text.size(), "chat: tokens of {} bytes for a text of {}", at, r.text.size());
+  line.require(at == r.text.size(),
+               fmt::format("has a text of {} bytes, and tokens of {}; expected a tokenizer whose "
+                           "tokens spell the text",
+                           r.text.size(), at));
   return all;
 }
 
 }  // namespace
 
-std::shared_ptr<const nn::Samples> samples_of(const std::vector<MarkedTokens>& all,
-                                              int64_t context) {
-  auto length = size_t(context);
-  std::vector<int32_t> input(all.size() * length, 0), target(input.size(), -1);
-  for (size_t k = 0; k < all.size(); ++k) {
-    auto& [tokens, counts] = all[k];
+nn::Batch Marked::batch(std::span<const int64_t> indices) const {
+  auto length = size_t(context_);
+  std::vector<int32_t> input(indices.size() * length, 0), target(input.size(), -1);
+  for (size_t k = 0; k < indices.size(); ++k) {
+    if (indices[k] < 0) continue;
+    auto& [tokens, counts] = all_.at(size_t(indices[k]));
     for (size_t i = 0; i + 1 < tokens.size(); ++i) {
       input[k * length + i] = tokens[i];
       if (counts[i + 1]) target[k * length + i] = tokens[i + 1];
     }
   }
-  Shape shape{std::ssize(all), context};
-  return std::make_shared<nn::TensorSamples>(from_host(input, shape, cpu),
-                                             from_host(target, shape, cpu));
+  Shape shape{std::ssize(indices), context_};
+  return {from_host(input, shape, cpu), from_host(target, shape, cpu)};
+}
+
+double Marked::weight(int64_t index) const {
+  auto& counts = all_.at(size_t(index)).counts;
+  return double(std::count(counts.begin() + 1, counts.end(), true));
+}
+
+std::string Marked::identity() const {
+  uint32_t sum = 0;
+  for (auto& [tokens, counts] : all_) {
+    sum = crc32c(tokens.data(), tokens.size() * sizeof(int32_t), sum);
+    for (bool counted : counts) sum = crc32c(&counted, 1, sum);
+  }
+  return fmt::format("{} sequences, crc32c {:08x}, context {}", all_.size(), sum, context_);
 }
 
 Choices read_choices(const std::string& path, const Tokenizer& tokenizer, int64_t context) {
@@ -181,7 +203,7 @@ Choices read_choices(const std::string& path, const Tokenizer& tokenizer, int64_
   });
   check_input(!all.empty(), Exit::data, "choices: {} has no lines; expected questions", path);
   double targets = 0, questions = double(all.size()) / double(made.endings);
-  made.samples = samples_of(all, context);
+  made.samples = std::make_shared<Marked>(std::move(all), context);
   for (int64_t i = 0; i < made.samples->count(); ++i) targets += made.samples->weight(i);
   Question q{made.endings, context, targets / questions};  // scores are means over targets
   for (bool by_mean : {false, true})
@@ -193,16 +215,15 @@ Choices read_choices(const std::string& path, const Tokenizer& tokenizer, int64_
 
 std::vector<MarkedTokens> read_conversations(const std::string& path, const Tokenizer& tokenizer,
                                              Chat form, int64_t context, std::string& said) {
-  std::string end = tokenizer.token("<|endoftext|>") ? "<|endoftext|>" : "";
-  if (form != Chat::plain)
-    for (std::string token : {form_of(form).before_role, form_of(form).end})
-      check_input(tokenizer.token(token).has_value(), Exit::config,
+  if (Form f = form_of(form); form != Chat::plain)
+    for (std::string token : {f.begin, f.before_role, trimmed(f.behind_role), f.end})
+      check_input(token.empty() || tokenizer.token(token), Exit::config,
                   "chat: the tokenizer has no token {}\n  Take another --chat: plain needs none.",
                   token);
   std::vector<MarkedTokens> all;
   int64_t lines = 0;
   each_line(path, [&](const nn::JsonReader& line) {
-    MarkedTokens one = marked(rendered(line, form, end), tokenizer, path);
+    MarkedTokens one = marked(rendered(line, form, tokenizer), line);
     auto kept = std::min(one.tokens.size(), size_t(context) + 1);
     one.tokens.resize(kept), one.counts.resize(kept);
     if (std::count(one.counts.begin() + !one.counts.empty(), one.counts.end(), true) > 0)

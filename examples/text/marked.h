@@ -15,10 +15,21 @@ struct MarkedTokens {
   std::vector<bool> counts;  ///< for each token; the first is no target
 };
 
-/// Returns sequences of at most context + 1 tokens as samples of `context`: shorter ones end with
-/// zeros, whose targets are -1.
-std::shared_ptr<const nn::Samples> samples_of(const std::vector<MarkedTokens>& all,
-                                              int64_t context);
+/// Sequences as samples of `context` tokens: shorter ones end with zeros, whose targets are -1.
+class Marked : public nn::Samples {
+ public:
+  /// Takes sequences of at most context + 1 tokens.
+  Marked(std::vector<MarkedTokens> all, int64_t context)
+      : all_(std::move(all)), context_(context) {}
+  int64_t count() const override { return std::ssize(all_); }
+  nn::Batch batch(std::span<const int64_t> indices) const override;
+  double weight(int64_t index) const override;
+  std::string identity() const override;
+
+ private:
+  std::vector<MarkedTokens> all_;
+  int64_t context_;
+};
 
 /// Questions with several endings, one of which is right.
 struct Choices {

@@ -169,19 +169,18 @@ Text read_questions(const TextOptions& o, int64_t context) {
 
 /// Reads conversations, and holds the last ones out.
 Text read_chat(const TextOptions& o, const std::string& path, int64_t context) {
+  check_input(o.document_end.empty(), Exit::config,
+              "document-end with chat\n  Each conversation is a document. Leave one out.");
   Tokenizer tokenizer = tokenizer_for(o, path);
   Text all = text_of(tokenizer, context);
   auto train = read_conversations(path, tokenizer, o.chat, context, all.sources);
   auto count = std::ssize(train), held = int64_t(double(count) * o.val_fraction);
-  check_input(held < count || o.val_fraction == 1, Exit::data,
-              "data: {}: {} of its {} conversations are held out; expected fewer", path, held,
-              count);
   std::vector<MarkedTokens> last(train.end() - held, train.end());
   train.resize(size_t(count - held));
   all.sources += fmt::format("{}: {} conversations to train on, {} held out\n", path, train.size(),
                              last.size());
-  if (!train.empty()) all.mixed = samples_of(train, context);
-  if (!last.empty()) all.held_out = samples_of(last, context);
+  if (!train.empty()) all.mixed = std::make_shared<Marked>(train, context);
+  if (!last.empty()) all.held_out = std::make_shared<Marked>(last, context);
   return all;
 }
 

@@ -48,11 +48,11 @@ Verb evaluate_verb(ProgramOptions& p, std::string_view asked) {
   o->steps = 1, o->lr.warmup = 0;
   if (asked == "evaluate" && p.evaluate_defaults) p.evaluate_defaults();
   SettingGroup own("Evaluation");
-  own.add("checkpoint|ckpt|ckpt-path|model|init", "DIR",
-          "RUN/step-N, a run directory, whose newest is taken, or what --init of `train` imports; "
-          "its "
-          "model settings are the defaults",
-          &o->init, {.shown = "none, must be given"})
+  own.add(
+         "checkpoint|ckpt|ckpt-path|model|init", "DIR",
+         "RUN/step-N, a run directory, whose newest is taken, or what --init of `train` takes; its "
+         "model settings are the defaults",
+         &o->init, {.shown = "none, must be given"})
       .add(weights_setting("Evaluation", o->init_weights));
   return {
       .name = "evaluate",

@@ -254,23 +254,21 @@ class Encoding {
 
  private:
   /// Encodes a stretch between added tokens, in form C if the tokenizer wants it.
-  size_t composed_parts(Stretch s) {
+  size_t composed_parts(const Stretch& s) {
     if (!bpe_.parts_.composes) return parts(true, s);
     std::string_view given = text_.substr(s.begin, s.end - s.begin);
     if (s.goes_on) given = given.substr(0, last_place(given));
-    s.end = s.begin + given.size();
-    auto made = composed(given);
-    if (!made) return parts(true, s);
-    auto& places = made->places;
-    for (size_t before = tokens_.size(), end = made->text.size();; tokens_.resize(before)) {
-      std::string_view text(made->text.data(), end);
-      Encoding inner(bpe_, {text, source_, s.goes_on}, tokens_);
-      size_t reached = inner.parts(true, {0, end, s.goes_on});
+    for (size_t before = tokens_.size();; tokens_.resize(before)) {
+      auto made = composed(given);
+      if (!made) return parts(true, {s.begin, s.begin + given.size(), s.goes_on});
+      Encoding inner(bpe_, {made->text, source_, s.goes_on}, tokens_);
+      size_t reached = inner.parts(true, {0, made->text.size(), s.goes_on});
       if (!s.goes_on) return s.end;
-      auto place = std::ranges::upper_bound(places, reached, {}, &std::pair<size_t, size_t>::first);
+      auto place =
+          std::ranges::upper_bound(made->places, reached, {}, &std::pair<size_t, size_t>::first);
       --place;
       if (place->first == reached) return s.begin + place->second;
-      end = place->first;  // tokens may end where no place of the original is
+      given = given.substr(0, place->second);  // tokens end where the original has no place
     }
   }
   size_t words(const Stretch& s) {
@@ -285,6 +283,11 @@ class Encoding {
   WordReader words_;
   Merger merger_;
 };
+
+std::string Bpe::normal(std::string_view text) const {
+  auto made = parts_.composes ? composed(text) : std::nullopt;
+  return made ? made->text : std::string(text);
+}
 
 size_t Bpe::encode(const Passage& passage, std::vector<int32_t>& tokens) const {
   Passage whole = passage;

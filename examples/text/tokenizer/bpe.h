@@ -49,6 +49,7 @@ class Bpe : public Vocabulary {
   void decode(int32_t token, std::string& text) const override {
     text += parts_.tokens[static_cast<size_t>(token)];
   }
+  std::string normal(std::string_view text) const override;
   /// Returns a tokenizer.json: as it was read, if it was.
   std::string json() const override;
   std::string identity() const override;

@@ -2,6 +2,8 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <memory>
 
 #include "examples/text/tokenizer/utf8.h"
@@ -32,22 +34,24 @@ std::string in_form_c(std::string_view text) {
 }  // namespace
 
 std::optional<Composed> composed(std::string_view text) {
-  bool simple = true;  // below U+0300 all is in form C
-  for (char c : text) simple &= static_cast<unsigned char>(c) < 0xCC;
-  if (simple || in_form_c(text) == text) return {};
+  constexpr size_t block = 4096;  // bytes; in the last ones there is a place wherever there can be
   Composed all;
   size_t begin = 0;
   auto add = [&](size_t end) {
     all.places.emplace_back(all.text.size(), begin);
-    all.text += in_form_c(text.substr(begin, end - begin));
+    std::string_view part = text.substr(begin, end - begin);
+    // Below U+0300 all is in form C.
+    bool simple = std::ranges::all_of(part, [](unsigned char c) { return c < 0xCC; });
+    all.text += simple ? std::string(part) : in_form_c(part);
     begin = end;
   };
   for (size_t at = 0; at < text.size();) {
     size_t here = at;
-    if (begins(next_code_point(text, at, {})) && here > begin) add(here);
+    bool last = here + block > text.size();
+    if (begins(next_code_point(text, at, {})) && here - begin >= (last ? 1 : block)) add(here);
   }
   add(text.size());
-  return all;
+  return all.text == text ? std::nullopt : std::optional(std::move(all));
 }
 
 size_t last_place(std::string_view text) {

@@ -11,7 +11,8 @@ namespace triax::text {
 /// (The Unicode Standard, section 3.11), as Qwen's tokenizers have it.
 struct Composed {
   std::string text;
-  /// Places in `text`, and in the original, which no composition crosses. Ascending; first (0, 0).
+  /// Some places in `text`, and in the original, which no composition crosses: all that composed()
+  /// knows within the last bytes. Ascending; first (0, 0).
   std::vector<std::pair<size_t, size_t>> places;
 };
 /// Composes a text, UTF-8. Returns nothing if it is in that form.

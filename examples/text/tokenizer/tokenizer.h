@@ -30,6 +30,8 @@ class Vocabulary {
   /// Appends the bytes of a token, 0 to size() - 1.
   virtual void decode(int32_t token, std::string& text) const = 0;
   virtual std::string json() const = 0;
+  /// Implements Tokenizer::normal.
+  virtual std::string normal(std::string_view text) const { return std::string(text); }
   /// Returns a text that is equal for equal vocabularies, and for no others.
   virtual std::string identity() const { return json(); }
 };
@@ -51,6 +53,8 @@ class Tokenizer {
   /// Encodes a text. Throws Error 65 with the byte position for a character without token, and for
   /// bytes that are not UTF-8. From any thread.
   std::vector<int32_t> encode(std::string_view text, const Source& source = {}) const;
+  /// Returns the text that the tokens of a text without added tokens are the bytes of.
+  std::string normal(std::string_view text) const { return v_->normal(text); }
   /// Returns the token that a text is, if it is one.
   std::optional<int32_t> token(std::string_view text) const;
   /// Appends the tokens; of a text that goes on, those that stay the same whatever follows. Returns

@@ -85,17 +85,18 @@ void check_rates(const TrainOptions& o) {
               o.lr.low, o.lr.peak, o.lr.peak);
 }
 
-/// Checks options of Muon. Replicas orthogonalize the same gradient, each for itself: with other
-/// bits their weights would drift.
+/// Checks options of Muon. Ranks that hold the same matrix orthogonalize the same gradient, each
+/// for itself: with other bits their weights would drift.
 void check_muon(const TrainOptions& o) {
   const StepOptions& s = o.step;
   if (s.optimizer || s.algorithm != Algorithm::muon) return;
+  int ranks = s.mesh.data() * s.mesh.tp;
   check_input(
-      s.mesh.data() == 1 || !o.launch.nondeterministic, Exit::config,
+      ranks == 1 || !o.launch.nondeterministic, Exit::config,
       "optimizer=muon with nondeterministic and {} replicas\n  Each replica computes the update "
       "by products of its own, which have to have the same bits. Leave --nondeterministic "
       "out.",
-      s.mesh.data());
+      ranks);
 }
 
 template <class Optimizer, class Options> optim::MakeOptimizer maker(const Options& options) {

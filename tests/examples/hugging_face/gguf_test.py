@@ -4,6 +4,7 @@ looks for them; where the package gguf is installed, by its names, and as it rea
 import json
 import os
 import pathlib
+import shutil
 import struct
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import tempfile
 reference = pathlib.Path(__file__).resolve().parents[2] / "reference"
 fixture = pathlib.Path(__file__).resolve().parents[2] / "fixtures/bpe"
 programs = {"gpt2": sys.argv[1]} | dict.fromkeys(["llama", "llama3", "qwen2", "qwen3", "olmo2", "mistral", "mixtral"], sys.argv[3])
+LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 SCALARS = {4: "I", 5: "i", 6: "f"}
 HF_KEYS = dict(context_length="max_position_embeddings", embedding_length="hidden_size", block_count="num_hidden_layers",
                feed_forward_length="intermediate_size", vocab_size="vocab_size")
@@ -141,6 +143,25 @@ def tokenizers(path):
     assert keys["tokenizer.ggml.token_type"][end] == 3 and keys["tokenizer.ggml.eos_token_id"] == end
     merges = [m if isinstance(m, str) else " ".join(m) for m in file["model"]["merges"]]
     assert keys["tokenizer.ggml.merges"] == merges and len(merges) > 100
+    many = shutil.copytree(path / "bpe", path / "many")
+    (many / "tokenizer").mkdir(exist_ok=True)
+    (many / "tokenizer/config.json").write_text(json.dumps(dict(model_type="gpt2", eos_token_id=[7, 3])))
+    run("gpt2", f"export --checkpoint {many} --to {path}/many.gguf")
+    assert read_gguf(path / "many.gguf")[0]["tokenizer.ggml.eos_token_id"] == 7
+    (many / "tokenizer/config.json").write_text(json.dumps(dict(model_type="gpt2", eos_token_id=None)))
+    said = run("gpt2", f"export --checkpoint {many} --to {path}/none.gguf")
+    assert "no token ends texts" in said and "tokenizer.ggml.eos_token_id" not in read_gguf(path / "none.gguf")[0], said
+    for pattern, name in {r"\p{N}{1,3}|\p{L}+": "default", LLAMA3: "llama-bpe", LLAMA3.replace("{1,3}", ""): "qwen2"}.items():
+        own = json.loads((path / "bpe/tokenizer.json").read_text())
+        split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
+        level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+        own["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, level]}
+        shutil.rmtree(path / "own", ignore_errors=True)
+        (path / "own").mkdir()
+        (path / "own/tokenizer.json").write_text(json.dumps(own))
+        said = run("gpt2", f"export --checkpoint {path}/bpe --tokenizer {path}/own --to {path}/own-{name}.gguf")
+        assert read_gguf(path / f"own-{name}.gguf")[0]["tokenizer.ggml.pre"] == name, name
+        assert ("llama.cpp has no name" in said) == (name == "default"), said
     pieces = path / "pieces"  # as SentencePiece's are converted, with a chat template
     pieces.mkdir()
     vocab = {"<unk>": 0, "<s>": 1, "<0x0A>": 2, "a": 3, "b": 4, "ab": 5}

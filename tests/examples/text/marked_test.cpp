@@ -13,8 +13,8 @@ namespace triax::text::marked_test {
 using namespace test;
 
 /// Byte-level BPE without merges but for these whole tokens.
-Tokenizer tokenizer_with(const std::vector<std::string>& added) {
-  BpeParts parts;
+Tokenizer tokenizer_with(const std::vector<std::string>& added, bool composes = false) {
+  BpeParts parts{.composes = composes};
   for (int byte = 0; byte < 256; ++byte) parts.tokens.emplace_back(1, char(byte));
   for (auto& content : added) {
     parts.added.push_back({int32_t(parts.tokens.size()), content});
@@ -78,6 +78,10 @@ TEST_F(MarkedText, ConversationsAreWrittenInTheirForm) {
             (std::vector<std::string>{"a[ b<|endoftext|>]", "c[<|endoftext|>]"}));
   EXPECT_EQ(read(R"({"prompt": "a", "completion": "b"})", tokenizer_with({}), Chat::plain),
             std::vector<std::string>{"a[b]"});
+  auto nfc = tokenizer_with({"<|endoftext|>"}, true);  // Qwen's: bytes of the tokens are fewer
+  EXPECT_EQ(
+      read("{\"prompt\": \"cafe\u0301 \u212b\", \"completion\": \" e\u0301e\"}", nfc, Chat::plain),
+      std::vector<std::string>{"caf\u00e9 \u00c5[ \u00e9e<|endoftext|>]"});
 }
 
 TEST_F(MarkedText, SamplesAreCutAndPadded) {
@@ -89,17 +93,17 @@ TEST_F(MarkedText, SamplesAreCutAndPadded) {
   auto all = read_conversations(file(lines), plain, Chat::plain, 4, said_);
   ASSERT_EQ(all.size(), 2u);
   EXPECT_NE(said_.find("1 of 3 conversations have no answer within 4 tokens"), said_.npos) << said_;
-  auto samples = samples_of(all, 4);
-  EXPECT_EQ(samples->weight(0), 3);
-  EXPECT_EQ(samples->weight(1), 1);
-  auto batch = samples->batch(std::vector<int64_t>{0, -1, 1});
+  Marked samples(all, 4);
+  EXPECT_EQ(samples.weight(0), 3);
+  EXPECT_EQ(samples.weight(1), 1);
+  auto batch = samples.batch(std::vector<int64_t>{0, -1, 1});
   EXPECT_EQ(batch.input.to_host<int32_t>(),
             (std::vector<int32_t>{'a', 'b', 'c', 'd', 0, 0, 0, 0, 'a', 0, 0, 0}));
   EXPECT_EQ(batch.target.to_host<int32_t>(),
             (std::vector<int32_t>{-1, 'c', 'd', 'e', -1, -1, -1, -1, 'b', -1, -1, -1}));
   auto other = all;
   other[0].counts[2] = false;
-  EXPECT_NE(samples_of(other, 4)->identity(), samples->identity());
+  EXPECT_NE(Marked(other, 4).identity(), samples.identity());
 }
 
 TEST_F(MarkedText, ChoicesHaveTheRightOneFirst) {
