@@ -54,9 +54,7 @@ Drawing draw(const Timeline& t) {
 
 }  // namespace
 
-double Timeline::bubble() const {
-  return *std::max_element(simulation.idle.begin(), simulation.idle.end());
-}
+double Timeline::bubble() const { return *std::ranges::max_element(simulation.idle); }
 
 Timeline make_timeline(const std::string& name, const Schedule& schedule,
                        const PipelineShape& shape, const Durations& per_stage) {

@@ -389,8 +389,7 @@ int64_t Facts::rows_of_sample() const {
 }
 
 const LayerFacts& Facts::of(const std::string& layer) const {
-  auto found =
-      std::find_if(layers_.begin(), layers_.end(), [&](auto& f) { return f.name == layer; });
+  auto found = std::ranges::find(layers_, layer, &LayerFacts::name);
   check(found != layers_.end(), "probe: no layer {}", layer);
   return *found;
 }
