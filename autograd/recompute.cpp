@@ -3,8 +3,7 @@
 #include "triax/autograd/backward.h"
 #include "triax/autograd/gelu.h"
 #include "triax/autograd/record.h"
-#include "triax/autograd/rows_alike.h"
-#include "triax/autograd/touched.h"
+#include "triax/autograd/scopes.h"
 #include "triax/core/check.h"
 
 namespace triax {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "triax/autograd/backward.h"
-#include "triax/autograd/touched.h"
+#include "triax/autograd/scopes.h"
 #include "triax/core/check.h"
 #include "triax/core/profile.h"
 

@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <numeric>
 
-#include "triax/autograd/touched.h"
+#include "triax/autograd/scopes.h"
 #include "triax/core/backend.h"
 #include "triax/core/check.h"
 #include "triax/core/numbers/update.h"

@@ -140,8 +140,7 @@ void Window::bring(size_t i, Contents contents) {
 
 void Window::make_room() {
   while (inside_.size() >= most_) {
-    auto oldest = std::find_if(inside_.begin(), inside_.end(),
-                               [&](size_t i) { return records_[i].holders == 0; });
+    auto oldest = std::ranges::find_if(inside_, [&](size_t i) { return records_[i].holders == 0; });
     check(oldest != inside_.end(), "offload: all {} chunks of the window are held", most_);
     Record& r = records_[*oldest];
     write(r);

@@ -75,8 +75,7 @@ std::vector<MeshShape> shapes_like(const MeshShape& wanted, int ranks, const Fit
     }
     return points;
   };
-  std::stable_sort(shapes.begin(), shapes.end(),
-                   [&](auto& a, auto& b) { return kept(a) > kept(b); });
+  std::ranges::stable_sort(shapes, [&](auto& a, auto& b) { return kept(a) > kept(b); });
   shapes.resize(std::min<size_t>(shapes.size(), 3));
   return shapes;
 }

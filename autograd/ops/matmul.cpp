@@ -3,7 +3,7 @@
 #include "triax/autograd/backward.h"
 #include "triax/autograd/gelu.h"
 #include "triax/autograd/ops/common.h"
-#include "triax/autograd/rows_alike.h"
+#include "triax/autograd/scopes.h"
 #include "triax/core/functors/binary.h"
 
 namespace triax {

@@ -5,7 +5,7 @@
 
 #include "examples/text/tokenizer/tokenizer.h"
 #include "triax/nn/samples.h"
-#include "triax/parallel/train/model/score.h"
+#include "triax/parallel/train/model/task.h"
 
 namespace triax::text {
 

@@ -39,13 +39,11 @@ class RunReader {
 };
 
 // Turns an error in a file that a manifest vouches for into damage.
-template <class Work> void as_damage(const std::string& path, Work&& work) {
-  try {
-    work();
-  } catch (const Error& e) {
-    if (e.code() != Exit::data && e.code() != Exit::not_found) throw;
-    throw Error(Exit::data, fmt::format("checkpoint {} is damaged: {}", path, e.what()), e.place());
-  }
+template <class Work> void as_damage(const std::string& path, Work&& work) try {
+  work();
+} catch (const Error& e) {
+  if (e.code() != Exit::data && e.code() != Exit::not_found) throw;
+  throw Error(Exit::data, fmt::format("checkpoint {} is damaged: {}", path, e.what()), e.place());
 }
 
 std::string manifest_text(const std::string& path, const Files& files) {

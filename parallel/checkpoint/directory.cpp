@@ -91,26 +91,20 @@ std::vector<int64_t> steps_in(const std::string& path, const Files& files) {
   for (const std::string& name : files.list(path))
     if (auto step = step_of(name); step && files.is_directory(path + "/" + name))
       steps.push_back(*step);
-  std::sort(steps.begin(), steps.end());
+  std::ranges::sort(steps);
   return steps;
 }
 
 // Ignores errors after a failure, which says more than they could.
-template <class Work> void without_errors(Work work) {
-  try {
-    work();
-  } catch (const Error&) {
-  }
+template <class Work> void without_errors(Work work) try { work(); } catch (const Error&) {
 }
 
 // Prints an error: a path that cannot be removed takes room, but nothing depends on it.
-template <class Work> void warn_on_error(const std::string& path, Work work) {
-  try {
-    work();
-  } catch (const Error& e) {
-    std::string said = fmt::format("checkpoint: {} is not needed and stays: {}", path, e.what());
-    std::fputs((without_controls(said) + "\n").c_str(), stderr);
-  }
+template <class Work> void warn_on_error(const std::string& path, Work work) try {
+  work();
+} catch (const Error& e) {
+  std::string said = fmt::format("checkpoint: {} is not needed and stays: {}", path, e.what());
+  std::fputs((without_controls(said) + "\n").c_str(), stderr);
 }
 
 }  // namespace
@@ -280,17 +274,16 @@ std::string CheckpointDirectory::write(const Unfinished& to, const std::vector<P
 }
 
 // Does collective work; if it fails, the files are removed before anybody throws.
-void CheckpointDirectory::guarded(const Unfinished& checkpoint, const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& e) {
-    // All have met since, so nobody is writing; or ranks were lost, and what stays behind is a
-    // leftover, which the next save removes.
-    if (ranks_.rank() == 0) abandon(checkpoint);
-    // A rank that now ends its process, and with it the job, must not do so before that is done.
-    if (e.code() != Exit::peer_lost) without_errors([&] { ranks_.barrier(); });
-    throw;
-  }
+void CheckpointDirectory::guarded(const Unfinished& checkpoint,
+                                  const std::function<void()>& work) try {
+  work();
+} catch (const Error& e) {
+  // All have met since, so nobody is writing; or ranks were lost, and what stays behind is a
+  // leftover, which the next save removes.
+  if (ranks_.rank() == 0) abandon(checkpoint);
+  // A rank that now ends its process, and with it the job, must not do so before that is done.
+  if (e.code() != Exit::peer_lost) without_errors([&] { ranks_.barrier(); });
+  throw;
 }
 
 std::vector<std::string> CheckpointDirectory::collect(const Unfinished& checkpoint,

@@ -57,10 +57,7 @@ std::string broadcast_text(Communicator& ranks, const std::string& text) {
 }
 
 std::vector<std::string> gather_text(Communicator& ranks, const std::string& text) {
-  Tensor length = full({1}, double(text.size()), i64, cpu);
-  Tensor lengths = zeros({ranks.size()}, i64, cpu);
-  ranks.all_gather(length, lengths).wait();
-  auto sizes = lengths.to_host<int64_t>();
+  auto sizes = numbers_of_all(ranks, std::vector{int64_t(text.size())});
   int64_t longest = *std::max_element(sizes.begin(), sizes.end());
   Tensor all = zeros({ranks.size() * longest}, u8, cpu);
   ranks.gather(bytes_of(text, longest), all, 0).wait();

@@ -23,6 +23,16 @@ T reduced(Communicator& ranks, T mine, ReduceOp op, Place place = Place::here())
   return x.to_host<T>()[0];
 }
 
+/// Returns, on every rank, the numbers of all ranks in their order, equally many of each.
+template <class T>
+std::vector<T> numbers_of_all(Communicator& ranks, const std::vector<T>& mine,
+                              Place place = Place::here()) {
+  Tensor own = from_host(mine, {std::ssize(mine)}, cpu);
+  Tensor all = zeros({ranks.size(), own.numel()}, own.dtype(), cpu);
+  ranks.all_gather(own, all, place).wait();
+  return all.to_host<T>();
+}
+
 /// Does `work`, then waits for all: a barrier that carries success or failure. If the work failed
 /// on any rank, every rank throws the Error of the lowest one that failed.
 void together(Communicator& ranks, const std::function<void()>& work);

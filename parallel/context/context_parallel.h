@@ -50,10 +50,6 @@ class ContextParallel final : public nn::RowRanks {
     return zigzag(cp_.size(), cp_.rank(), mine);
   }
   void sum(const Tensor& x) const override { cp_.all_reduce(x).wait(); }
-  /// Returns this rank's rows of a batch (rows_of_rank).
-  nn::Batch share(const nn::Batch& batch) const {
-    return rows_of_rank(batch, cp_.size(), cp_.rank());
-  }
   /// Throws Error 78 for heads that `heads` cannot share out, and for a window with `ring`.
   Tensor attend(const Qkv& in, const AttentionShape& shape,
                 const random::Mask& mask) const override;

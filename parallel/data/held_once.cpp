@@ -2,6 +2,7 @@
 
 #include "triax/core/check.h"
 #include "triax/core/io/checksum.h"
+#include "triax/parallel/comm/together.h"
 #include "triax/parallel/data/buckets/held_model.h"
 
 namespace triax::parallel {
@@ -51,10 +52,7 @@ void check_held_once(const HeldModel& m, Communicator& pp) {
   if (pp.size() == 1 || pp.device() == meta_device) return;  // nobody to ask
   std::vector<uint8_t> held;
   for (auto* p : m.declared) held.push_back(m.holder(p) != nullptr);
-  auto count = int64_t(held.size());
-  Tensor mine = from_host(held, {count}, cpu), all = empty({pp.size(), count}, u8, cpu);
-  pp.all_gather(mine, all).wait();
-  auto held_by = all.to_host<uint8_t>();  // [stage, parameter]
+  auto held_by = numbers_of_all(pp, held);  // [stage, parameter]
   for (size_t i = 0; i < m.declared.size(); ++i) {
     std::vector<int> stages;
     for (int s = 0; s < pp.size(); ++s)

@@ -15,7 +15,6 @@ class Sampler {
   /// Throws Error 65 unless `dataset_size` is at least 1.
   Sampler(int64_t dataset_size, uint64_t seed);
 
-  int64_t dataset_size() const { return size_; }
   /// Returns the sample, in [0, dataset_size), at position `consumed` >= 0. Every sample occurs
   /// once in each epoch: positions [e * dataset_size, (e + 1) * dataset_size).
   int64_t at(int64_t consumed) const;

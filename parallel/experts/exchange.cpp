@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "triax/autograd/record.h"
+#include "triax/parallel/comm/together.h"
 
 namespace triax::parallel {
 
@@ -10,13 +11,7 @@ Exchange::Exchange(Communicator* ranks, const std::vector<int64_t>& counts, int6
     : ranks_(ranks) {
   auto n = size_t(ranks ? ranks->size() : 1), me = size_t(ranks ? ranks->rank() : 0);
   size_t block = counts.size() / n, experts = block / size_t(parts);  // block: of one receiver
-  std::vector<int64_t> told = counts;
-  if (ranks) {
-    Tensor mine = from_host(counts, {std::ssize(counts)}, cpu);
-    Tensor all = zeros({ranks->size(), mine.numel()}, i64, cpu);
-    ranks->all_gather(mine, all).wait();
-    told = all.to_host<int64_t>();
-  }
+  auto told = ranks ? numbers_of_all(*ranks, counts) : counts;
   there_.resize(n * n), back_.resize(n * n);
   for (size_t s = 0; s < n; ++s)
     for (size_t r = 0; r < n; ++r) {

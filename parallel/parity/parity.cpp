@@ -94,10 +94,10 @@ void print(const Difference& d) {
 }
 
 std::string title(const StepOptions& s) {
-  const char* names[] = {"", ", recompute selective", ", recompute block",
-                         ", recompute block-split"};
+  bool recomputes = s.recompute != Recompute::off;
   return fmt::format("{}, ZeRO {}, {}{}{}{}", str(s.mesh), int(s.zero), s.schedule,
-                     s.sequence_parallel ? ", sequence parallel" : "", names[int(s.recompute)],
+                     s.sequence_parallel ? ", sequence parallel" : "",
+                     recomputes ? fmt::format(", recompute {}", name(s.recompute)) : "",
                      s.dtype == f32 ? "" : fmt::format(", {}", s.dtype)) +
          (s.reduce_dtype == f32 ? "" : fmt::format(", gradients sent in {}", s.reduce_dtype));
 }

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <mutex>
 
-#include "triax/autograd/touched.h"
+#include "triax/autograd/scopes.h"
 #include "triax/core/check.h"
 #include "triax/parallel/parity/held.h"
 #include "triax/parallel/parity/parity.h"

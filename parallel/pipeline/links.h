@@ -1,6 +1,6 @@
 #pragma once
+#include <algorithm>
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <utility>
@@ -35,21 +35,21 @@ struct Boundary {
 };
 /// Boundaries by cut, in order; a single one stands for all cuts.
 using Boundaries = std::vector<Boundary>;
+/// Returns that of a handover.
+inline const Boundary& boundary_of(const Boundaries& all, const Handover& what) {
+  return all[all.size() == 1 ? 0 : size_t(std::min(what.from, what.to))];
+}
 
 /// The activations and gradients that one stage receives in a run, channel by channel, in the order
 /// of its list. A receive is posted when the one before it on its channel has arrived and was
 /// taken, the first at once, so that transfers overlap computation.
 class Incoming {
  public:
-  struct Ends {
-    std::function<Communicator&(const Handover&)> channel;
-    std::function<const Boundary&(const Handover&)> boundary;
-    /// False on GPUs: a transfer that waits for its peer holds processors there, so a receive is
-    /// posted only when it is needed.
-    bool ahead = true;
-  };
   Incoming() = default;
-  Incoming(const std::vector<Handover>& all, Ends ends);
+  /// `links` and `boundaries` outlive it. Not `ahead` on GPUs: a transfer that waits for its peer
+  /// holds processors there, so a receive is posted only when it is needed.
+  Incoming(const std::vector<Handover>& all, const Links& links, const Boundaries& boundaries,
+           bool ahead);
   /// Waits for the next tensor of its channel, which is `what`, and returns it.
   Tensor take(const Handover& what);
 
@@ -61,7 +61,9 @@ class Incoming {
   };
   void post(Communicator& from, Line& line);
 
-  Ends ends_;
+  const Links* links_ = nullptr;
+  const Boundaries* boundaries_ = nullptr;
+  bool ahead_ = true;
   std::map<Communicator*, Line> lines_;
 };
 

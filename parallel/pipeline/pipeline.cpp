@@ -45,8 +45,7 @@ void Pipeline::agree(Communicator& stages) const {
 
 void Pipeline::train(const PipelineRun& run) {
   PipelineShape shape = this->shape(run.micros);
-  auto known =
-      std::find_if(checked_.begin(), checked_.end(), [&](auto& c) { return c.first == shape; });
+  auto known = std::ranges::find_if(checked_, [&](auto& c) { return c.first == shape; });
   if (known == checked_.end()) {
     check_schedule(options_.schedule, shape);
     known = checked_.insert(checked_.end(), {shape, options_.schedule(shape, stage_)});
@@ -105,7 +104,7 @@ void Pipeline::forward(const Action& a, const PipelineShape& shape, const Pipeli
   }
   peak_live_ = std::max(peak_live_, int(slots_.size()) + 1 - away_);
   auto& layers = chunks_[size_t(a.chunk)];
-  bool reads = std::any_of(layers.begin(), layers.end(), [](auto& l) { return l.reads_batch; });
+  bool reads = std::ranges::any_of(layers, [](auto& l) { return l.reads_batch; });
   nn::Batch batch = reads ? run.batch(a.micro) : nn::Batch();
   auto to = sent_by(shape, stage_, a);
   if (records) batch.loss_seed = run.seed;
@@ -150,19 +149,13 @@ void Pipeline::backward(const Action& a, const PipelineShape& shape, const Pipel
   if (whole) slots_.erase({a.chunk, a.micro});
 }
 
-const Boundary& Pipeline::boundary(const Handover& what) const {
-  return boundaries_[boundaries_.size() == 1 ? 0 : size_t(std::min(what.from, what.to))];
-}
-
 Incoming Pipeline::incoming(const Actions& actions, const PipelineShape& shape) {
   std::vector<Handover> all;
   for (const Action& a : actions)
     if (auto from = received_by(shape, stage_, a); from && !stays(shape, *from))
       all.push_back(*from);
-  return {all,
-          {.channel = [this](auto& what) -> Communicator& { return links_.channel(what); },
-           .boundary = [this](auto& what) -> const Boundary& { return boundary(what); },
-           .ahead = (device_ == meta_device ? MetaTarget::kind() : device_.kind) == cpu.kind}};
+  bool ahead = (device_ == meta_device ? MetaTarget::kind() : device_.kind) == cpu.kind;
+  return {all, links_, boundaries_, ahead};
 }
 
 Tensor Pipeline::receive(const Handover& what) {
@@ -172,7 +165,7 @@ Tensor Pipeline::receive(const Handover& what) {
 
 /// Sends, and waits only at the end of the list, so that the transfer overlaps what comes next.
 void Pipeline::send(const PipelineShape& shape, const Handover& what, const Tensor& x) {
-  const Boundary& b = boundary(what);
+  const Boundary& b = boundary_of(boundaries_, what);
   check_input(x.defined() && x.shape() == b.shape && x.dtype() == b.dtype, Exit::data,
               "pipeline: {} is {}; expected {} {} as agreed\n  With pipeline parallelism all "
               "batches must have one shape: pad the samples to it.",

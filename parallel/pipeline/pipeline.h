@@ -70,7 +70,6 @@ class Pipeline {
   void agree(Communicator& stages) const;
   void execute(const Actions& actions, const PipelineShape& shape, const PipelineRun& run);
   void drop_finished_sends();
-  const Boundary& boundary(const Handover& what) const;
   void forward(const Action& a, const PipelineShape& shape, const PipelineRun& run);
   void backward(const Action& a, const PipelineShape& shape, const PipelineRun& run);
   void move_kept(const Action& a);

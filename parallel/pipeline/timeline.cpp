@@ -54,20 +54,14 @@ Drawing draw(const Timeline& t) {
 
 }  // namespace
 
-double Timeline::bubble() const {
-  return *std::max_element(simulation.idle.begin(), simulation.idle.end());
-}
-
-Timeline make_timeline(const std::string& name, const Schedule& schedule,
-                       const PipelineShape& shape, const Durations& per_stage) {
-  return make_timeline(name, schedule, shape, equal_stages(shape, per_stage));
-}
+double Timeline::bubble() const { return *std::ranges::max_element(simulation.idle); }
 
 Timeline make_timeline(const std::string& name, const Schedule& schedule,
                        const PipelineShape& shape, const StageTimes& times) {
   Timeline t{.name = name, .shape = shape};
   t.peak_live = check_schedule(schedule, shape);
-  t.simulation = simulate(lists_of(schedule, shape), shape, times);
+  t.simulation =
+      simulate(lists_of(schedule, shape), shape, times.empty() ? equal_stages(shape, {}) : times);
   for (const TimedAction& a : t.simulation.actions)
     if (auto sent = sent_by(shape, a.stage, a.action)) t.handovers.push_back(*sent);
   return t;

@@ -16,13 +16,10 @@ struct Timeline {
   double bubble() const;            ///< idle time of the stage that is idle longest
 };
 
-/// Makes the timeline of any schedule; `name` is its title. `per_stage`: the time of one
-/// micro-batch through all chunks of a stage. Throws Error 78 as `check_schedule`.
+/// Makes the timeline of any schedule; `name` is its title. Without `times` stages are equal, and
+/// each pass through one takes 1. Throws Error 78 as `check_schedule`.
 Timeline make_timeline(const std::string& name, const Schedule& schedule,
-                       const PipelineShape& shape, const Durations& per_stage = {});
-/// Makes one with a time for each virtual stage.
-Timeline make_timeline(const std::string& name, const Schedule& schedule,
-                       const PipelineShape& shape, const StageTimes& times);
+                       const PipelineShape& shape, const StageTimes& times = {});
 
 /// Returns text for a terminal: a row per stage, in which `F3b` is the forward of micro-batch 3
 /// through chunk b. Rows longer than `columns` are continued in further blocks of rows. The

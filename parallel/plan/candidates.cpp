@@ -22,8 +22,6 @@ std::vector<int> choices(int given, int64_t ranks) {
 
 constexpr const char* one_stage = "1f1b";  // where all schedules are alike
 
-int extent(Recompute r) { return r == Recompute::block_split ? 3 : int(r); }
-
 /// True if the optimizer keeps AdamW's moments, and nothing else.
 bool known_state(const StepOptions& o) {
   return !o.optimizer && o.algorithm == Algorithm::adamw && o.average == 0 &&
@@ -269,7 +267,7 @@ bool simpler(const Candidate& a, const Candidate& b) {
     auto axes =
         std::ranges::count_if(c.mesh.axes(), [](const Axis& axis) { return axis.size > 1; });
     bool plain = c.schedule == "1f1b" || c.schedule == "gpipe";
-    return std::tuple(axes, c.zero, !plain, extent(c.recompute), c.sequence_parallel, c.chunks);
+    return std::tuple(axes, c.zero, !plain, c.recompute, c.sequence_parallel, c.chunks);
   };
   return key(a) < key(b);
 }
@@ -282,7 +280,7 @@ double least_beside(const Candidate& c, const Rehearsed& other) {
   const Candidate& o = other.candidate;
   if (!(c.mesh == o.mesh) || c.sequence_parallel != o.sequence_parallel) return 0;
   if (c.placement != o.placement) return 0;  // a stage has other layers
-  if (extent(c.recompute) > extent(o.recompute)) return 0;
+  if (c.recompute > o.recompute) return 0;
   if (c.zero != o.zero && o.zero >= Zero::gradients) return 0;  // the others lack its buffers
   if (c.zero != o.zero && !c.known_state) return 0;  // it is among the activations, sharded
   double share = std::min(1., double(c.micro_batch) / double(o.micro_batch)), most = 0;

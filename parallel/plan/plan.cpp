@@ -230,8 +230,12 @@ double Plan::need(const Hardware& h) const {
 }
 
 void leave_open(StepOptions& o, const std::vector<std::string>& fixed) {
+  leave_open(o, [&](auto& name) { return std::ranges::count(fixed, name) == 0; });
+}
+
+void leave_open(StepOptions& o, const std::function<bool(const std::string& name)>& opens) {
   auto open = [&](const char* name, auto& field, auto value) {
-    if (std::ranges::count(fixed, name) == 0) field = value;
+    if (opens(name)) field = value;
   };
   open("dp", o.mesh.dp, 0), open("pp", o.mesh.pp, 0), open("tp", o.mesh.tp, 0);
   open("cp", o.mesh.cp, 0), open("ep", o.mesh.ep, 0);

@@ -1,4 +1,5 @@
 #pragma once
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,7 +27,9 @@ struct PlanOptions {
   std::string command;  ///< `minigpt train --layers 4`: the command that trains the plan
 };
 
-/// Opens all that a search looks for, but for settings of these names.
+/// Opens what a search looks for: of the settings those for whose name `opens` is true.
+void leave_open(StepOptions& o, const std::function<bool(const std::string& name)>& opens);
+/// Opens all but settings of these names.
 void leave_open(StepOptions& o, const std::vector<std::string>& fixed);
 
 /// A way to train, with its time and memory.

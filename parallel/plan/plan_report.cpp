@@ -38,28 +38,13 @@ std::string batch_that_limits(const StepOptions& asked, int64_t ranks) {
       (asked.global_batch / unit + 1) * unit);
 }
 
-/// The settings that leave_open() knows.
-constexpr const char* sought[] = {"dp",
-                                  "pp",
-                                  "tp",
-                                  "cp",
-                                  "ep",
-                                  "micro-batch",
-                                  "schedule",
-                                  "chunks",
-                                  "zero",
-                                  "recompute",
-                                  "sequence-parallel"};
-
 /// Returns what --config fixes, and the time with that open.
 std::string fixed_by_file(const Task& task, const PlanOptions& o) {
   PlanOptions open = o;
-  std::vector<std::string> others(std::begin(sought), std::end(sought));
-  for (auto& setting : o.configured) {
-    std::string name = setting.substr(0, setting.find(' '));
-    std::erase(open.given, name), std::erase(others, name);
-  }
-  leave_open(open.train.step, others);
+  auto names = transformed(o.configured, [](auto& s) { return s.substr(0, s.find(' ')); });
+  auto by_file = [&](const std::string& name) { return std::ranges::count(names, name) > 0; };
+  std::erase_if(open.given, by_file);
+  leave_open(open.train.step, by_file);
   return fmt::format("fixed by --config: {}\n{} a step if the search may change that\n",
                      join(o.configured, ", "), show_time(plans(task, open).all[0].time.total()));
 }
@@ -113,11 +98,6 @@ std::string why(const Plan& p, const Plans& found) {
       ->first;
 }
 
-const char* name_of(Recompute r) {
-  const char* names[] = {"off", "selective", "block", "block-split"};
-  return names[int(r)];
-}
-
 std::string schedule_of(const StepOptions& s) {
   if (s.mesh.pp == 1) return "-";
   return s.chunks > 1 ? fmt::format("{} {}", s.schedule, s.chunks) : s.schedule;
@@ -146,39 +126,30 @@ std::vector<Column> columns_of(const Plans& found, std::span<const Plan> all) {
   };
   std::string experts = used(&MeshShape::ep) ? " x ep" : "",
               rows = used(&MeshShape::cp) ? " x cp" : "";
+  std::vector<Column> columns;
+  auto add = [&](const std::string& heading, int rank, auto cell) {
+    Column& c = columns.emplace_back(Column{{heading}, rank});
+    for (const Plan& p : all) c.cells.push_back(cell(p, p.options.step));
+  };
   // Mesh, time, MFU and memory stay; then the columns that tell rows apart.
-  std::vector<Column> columns{{{"dp x pp" + experts + rows + " x tp"}, 0},
-                              {{"ZeRO"}, 2},
-                              {{"schedule"}, 1},
-                              {{"micro"}, 1},
-                              {{"recompute"}, 2},
-                              {{"sp"}, 3},
-                              {{"a step"}, 0},
-                              {{"MFU"}, 0},
-                              {{"bubble"}, 6},
-                              {{"memory"}, 0},
-                              {{"free"}, 5},
-                              {{"why"}, 4}};
-  for (const Plan& p : all) {
-    const StepOptions& s = p.options.step;
-    double need = p.need(found.hardware);
-    std::string cells[] = {
-        fmt::format("{} x {}{}{} x {}", s.mesh.dp, s.mesh.pp,
-                    experts.empty() ? "" : fmt::format(" x {}", s.mesh.ep),
-                    rows.empty() ? "" : fmt::format(" x {}", s.mesh.cp), s.mesh.tp),
-        std::to_string(int(s.zero)),
-        schedule_of(s),
-        std::to_string(s.micro_batch),
-        name_of(s.recompute),
-        s.sequence_parallel ? "yes" : "-",
-        show_time(p.time.total()),
-        fmt::format("{:.1f}%", 100 * p.mfu),
-        fmt::format("{:.0f}%", 100 * p.time.bubble / p.time.total()),
-        show_bytes(need),
-        signed_bytes(found.budget - need),
-        why(p, found)};
-    for (size_t i = 0; i < columns.size(); ++i) columns[i].cells.push_back(cells[i]);
-  }
+  add("dp x pp" + experts + rows + " x tp", 0, [&](auto&, auto& s) {
+    return fmt::format("{} x {}{}{} x {}", s.mesh.dp, s.mesh.pp,
+                       experts.empty() ? "" : fmt::format(" x {}", s.mesh.ep),
+                       rows.empty() ? "" : fmt::format(" x {}", s.mesh.cp), s.mesh.tp);
+  });
+  add("ZeRO", 2, [](auto&, auto& s) { return std::to_string(int(s.zero)); });
+  add("schedule", 1, [](auto&, auto& s) { return schedule_of(s); });
+  add("micro", 1, [](auto&, auto& s) { return std::to_string(s.micro_batch); });
+  add("recompute", 2, [](auto&, auto& s) { return name(s.recompute); });
+  add("sp", 3, [](auto&, auto& s) { return s.sequence_parallel ? "yes" : "-"; });
+  add("a step", 0, [](auto& p, auto&) { return show_time(p.time.total()); });
+  add("MFU", 0, [](auto& p, auto&) { return fmt::format("{:.1f}%", 100 * p.mfu); });
+  add("bubble", 6,
+      [](auto& p, auto&) { return fmt::format("{:.0f}%", 100 * p.time.bubble / p.time.total()); });
+  add("memory", 0, [&](auto& p, auto&) { return show_bytes(p.need(found.hardware)); });
+  add("free", 5,
+      [&](auto& p, auto&) { return signed_bytes(found.budget - p.need(found.hardware)); });
+  add("why", 4, [&](auto& p, auto&) { return why(p, found); });
   return columns;
 }
 
@@ -223,7 +194,7 @@ std::string train_command(const PlanOptions& o, const Plan& p, const Hardware& h
   else if (told("sequence-parallel"))
     text += " --sequence-parallel false";  // a configuration file may turn it on
   text += fmt::format(" --recompute {} --micro-batch {} --global-batch {} --precision {}",
-                      name_of(s.recompute), s.micro_batch, s.global_batch, precision(s.dtype));
+                      name(s.recompute), s.micro_batch, s.global_batch, precision(s.dtype));
   if (s.offload != Offloaded::nothing && !told("offload"))
     text += s.offload == Offloaded::optimizer ? " --offload optimizer" : " --offload params";
   // Lines break before a flag alone: values stay beside their flags, and may have quoted spaces.
@@ -315,7 +286,7 @@ std::vector<std::string> plans_json(const Task& task, const Plans& found) {
         R"("sequence_parallel": {}, "memory_bytes": {:.0f}, "step_seconds": {}, )"
         R"("tokens_per_second": {}, "mfu": {}, "fits": {}}})",
         s.mesh.dp, s.mesh.pp, s.mesh.cp, s.mesh.ep, s.mesh.tp, int(s.zero), nn::quoted(s.schedule),
-        s.chunks, s.micro_batch, s.global_batch, name_of(s.recompute), s.sequence_parallel,
+        s.chunks, s.micro_batch, s.global_batch, name(s.recompute), s.sequence_parallel,
         p.need(found.hardware), seconds, double(s.global_batch) * weight / seconds, p.mfu,
         found.fits(p));
   });

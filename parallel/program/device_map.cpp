@@ -99,10 +99,10 @@ double for_tensors(double room) { return std::max(0., 0.8 * room - (32 << 20)); 
 /// Returns the fewest layers of each stage, its last ones, that have to go to `to` for the stages
 /// to fit into `rooms`: to the host what GPUs have no room for, to files what it has not.
 std::vector<int64_t> least_offloaded(const Task& task, const StepOptions& o, To to,
+                                     const std::vector<int64_t>& counts,
                                      const std::vector<double>& rooms) {
   Names names = layers_of(task);
   auto like = batch_like(task, o.micro_batch);
-  auto counts = place(probe(task.build, like, probe_options(o)), o);
   std::vector<int64_t> least(counts.size(), 0), most(counts), tried(counts);
   auto all_tried = [&] {
     StepOptions with = o;
@@ -154,9 +154,9 @@ Map measured_map(const Task& task, const TrainOptions& given, int gpus) {
   std::vector<double> rooms;
   for (int s = 0; s < stages; ++s)
     rooms.push_back(gpus > 0 ? double(gpu_memory(s)) : free_memory());
-  auto offloaded = least_offloaded(task, o.step, gpus > 0 ? To::host : To::file, rooms);
   auto like = batch_like(task, o.step.micro_batch);
   auto counts = place(probe(task.build, like, probe_options(o.step)), o.step);
+  auto offloaded = least_offloaded(task, o.step, gpus > 0 ? To::host : To::file, counts, rooms);
   Places places;
   for (int s = 0; s < stages; ++s) {
     auto away = offloaded[size_t(s)];

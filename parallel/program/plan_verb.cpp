@@ -3,7 +3,6 @@
 
 #include "triax/core/check.h"
 #include "triax/core/gpus.h"
-#include "triax/core/io/files.h"
 #include "triax/parallel/comm/process.h"
 #include "triax/parallel/plan/plan.h"
 #include "triax/parallel/program/verbs.h"

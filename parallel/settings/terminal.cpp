@@ -15,9 +15,7 @@ namespace {
 
 bool begins_character(char c) { return (c & 0xC0) != 0x80; }  // of UTF-8
 
-int columns_of(std::string_view text) {
-  return int(std::count_if(text.begin(), text.end(), begins_character));
-}
+int columns_of(std::string_view text) { return int(std::ranges::count_if(text, begins_character)); }
 
 // Returns the bytes of the first `columns` characters.
 size_t bytes_within(std::string_view text, int columns) {
@@ -66,7 +64,7 @@ std::string wrapped(std::string_view text, int columns, int indent) {
     lines += word;
     used += columns_of(word);
   }
-  std::replace(lines.begin(), lines.end(), '\t', ' ');
+  std::ranges::replace(lines, '\t', ' ');
   return lines;
 }
 

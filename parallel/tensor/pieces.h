@@ -1,6 +1,5 @@
 #pragma once
 #include <functional>
-#include <memory>
 #include <vector>
 
 #include "triax/core/tensor.h"

@@ -13,14 +13,12 @@ Facts facts_of(const Task& task, const StepOptions& o) {
 }
 
 /// True if a probe shows that the model may be sharded like this.
-bool fits(const Task& task, const StepOptions& o, const MeshShape& shape) {
-  try {
-    StepOptions on = o;
-    on.mesh = shape;
-    return shape.pp * o.chunks <= std::ssize(facts_of(task, on).layers());
-  } catch (const Error&) {
-    return false;
-  }
+bool fits(const Task& task, const StepOptions& o, const MeshShape& shape) try {
+  StepOptions on = o;
+  on.mesh = shape;
+  return shape.pp * o.chunks <= std::ssize(facts_of(task, on).layers());
+} catch (const Error&) {
+  return false;
 }
 
 Settings settings_of(TrainOptions& o, const Task& task) {

@@ -12,13 +12,11 @@ namespace triax::parallel {
 namespace {
 
 /// Adds the cure to an error of writing: training need not start again for it.
-template <class F> auto with_cure(const std::string& cure, F&& write) {
-  try {
-    return write();
-  } catch (const Error& e) {
-    if (e.code() != Exit::cannot_write) throw;
-    throw e.saying(fmt::format("{}\n  {}", e.what(), cure));
-  }
+template <class F> auto with_cure(const std::string& cure, F&& write) try {
+  return write();
+} catch (const Error& e) {
+  if (e.code() != Exit::cannot_write) throw;
+  throw e.saying(fmt::format("{}\n  {}", e.what(), cure));
 }
 
 }  // namespace

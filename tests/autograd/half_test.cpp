@@ -7,7 +7,7 @@
 #include "tests/support/tensors.h"
 #include "triax/autograd/backward.h"
 #include "triax/autograd/ops.h"
-#include "triax/autograd/rows_alike.h"
+#include "triax/autograd/scopes.h"
 
 namespace triax {
 namespace {

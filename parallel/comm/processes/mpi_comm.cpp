@@ -190,11 +190,10 @@ class MpiComm final : public Communicator {
   void open_levels() {
     std::vector<int> hosts(static_cast<size_t>(size()));
     MPI_Allgather(&resources_->host_id, 1, MPI_INT, hosts.data(), 1, MPI_INT, comm_);
-    auto n = std::count(hosts.begin(), hosts.end(), hosts[0]);
+    auto n = std::ranges::count(hosts, hosts[0]);
     bool even = n > 1 && n < size() && size() % n == 0;
     for (size_t r = 0; even && r < hosts.size(); ++r)
-      even = hosts[r] == hosts[r - r % size_t(n)] &&
-             std::count(hosts.begin(), hosts.end(), hosts[r]) == n;
+      even = hosts[r] == hosts[r - r % size_t(n)] && std::ranges::count(hosts, hosts[r]) == n;
     if (!even) return;
     int host = rank() / int(n), place = rank() % int(n);
     auto within = part(host, "within a host"), across = part(place, "across hosts");

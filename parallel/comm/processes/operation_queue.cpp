@@ -42,13 +42,11 @@ Work OperationQueue::add(std::shared_ptr<QueuedOperation> p) {
   return Work(p);
 }
 
-bool OperationQueue::run(QueuedOperation& p) noexcept {
-  try {
-    return p.finished_ = p.step();
-  } catch (...) {
-    p.error_ = std::current_exception();
-    return false;
-  }
+bool OperationQueue::run(QueuedOperation& p) noexcept try {
+  return p.finished_ = p.step();
+} catch (...) {
+  p.error_ = std::current_exception();
+  return false;
 }
 
 void OperationQueue::advance() noexcept {

@@ -224,13 +224,11 @@ DeepSpeedReader::DeepSpeedReader(const DeepSpeedFile& file, const std::string& t
   flatten(JsonReader(strict_json(text), file.path, "the configuration", deepest), "", left_);
 }
 
-void DeepSpeedReader::attempt(const std::function<void()>& part) {
-  try {
-    part();
-  } catch (const Error& e) {
-    if (e.code() != Exit::config) throw;
-    refused_.emplace_back(e.what());
-  }
+void DeepSpeedReader::attempt(const std::function<void()>& part) try {
+  part();
+} catch (const Error& e) {
+  if (e.code() != Exit::config) throw;
+  refused_.emplace_back(e.what());
 }
 
 bool DeepSpeedReader::has_block(const std::string& name) const {

@@ -1,7 +1,7 @@
 #include "triax/parallel/train/model/by_sample.h"
 
 #include "triax/autograd/ops.h"
-#include "triax/autograd/rows_alike.h"
+#include "triax/autograd/scopes.h"
 #include "triax/core/check.h"
 
 namespace triax::parallel {

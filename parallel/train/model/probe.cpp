@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "triax/autograd/backward.h"
-#include "triax/autograd/touched.h"
+#include "triax/autograd/scopes.h"
 #include "triax/core/check.h"
 #include "triax/core/memory.h"
 #include "triax/nn/key_value_cache.h"
@@ -389,8 +389,7 @@ int64_t Facts::rows_of_sample() const {
 }
 
 const LayerFacts& Facts::of(const std::string& layer) const {
-  auto found =
-      std::find_if(layers_.begin(), layers_.end(), [&](auto& f) { return f.name == layer; });
+  auto found = std::ranges::find(layers_, layer, &LayerFacts::name);
   check(found != layers_.end(), "probe: no layer {}", layer);
   return *found;
 }

@@ -25,6 +25,11 @@ enum class Recompute {
   block,       ///< every layer but the first and last: only its input is kept (Chen et al., 2016)
   block_split  ///< as block, with the kept input sharded over the tensor-parallel ranks
 };
+/// `off`, `selective`, `block`, `block-split`.
+constexpr const char* name(Recompute r) {
+  constexpr const char* names[] = {"off", "selective", "block", "block-split"};
+  return names[int(r)];
+}
 
 /// The state that is offloaded from the device between uses. Each includes those before it.
 enum class Offloaded {

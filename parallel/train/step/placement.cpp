@@ -36,13 +36,11 @@ void check_shared(const Facts& facts, const PipelineShape& shape,
 }
 
 bool keeps_together(const Facts& facts, const PipelineShape& shape,
-                    const std::vector<int64_t>& counts) {
-  try {
-    check_shared(facts, shape, counts);
-    return true;
-  } catch (const Error&) {
-    return false;
-  }
+                    const std::vector<int64_t>& counts) try {
+  check_shared(facts, shape, counts);
+  return true;
+} catch (const Error&) {
+  return false;
 }
 
 std::vector<int64_t> counts_of(const Facts& facts, const StepOptions& o) {

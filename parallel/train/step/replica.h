@@ -9,7 +9,7 @@
 #include "triax/parallel/train/model/buffers.h"
 #include "triax/parallel/train/model/by_sample.h"
 #include "triax/parallel/train/model/probe.h"
-#include "triax/parallel/train/model/score.h"
+#include "triax/parallel/train/model/task.h"
 #include "triax/parallel/train/options/options.h"
 
 namespace triax::parallel {

@@ -1,5 +1,3 @@
-#include "triax/parallel/train/model/score.h"
-
 #include <cmath>
 
 #include "triax/core/check.h"

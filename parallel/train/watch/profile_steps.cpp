@@ -89,9 +89,7 @@ class ProfiledSteps {
         gather_text(ranks, trace_events(profile_, {.rank = ranks.rank(),
                                                    .name = heading(mesh.shape(), ranks.rank()),
                                                    .zero = zero - offset}));
-    Tensor all = zeros({ranks.size(), 3}, f64, cpu);
-    ranks.all_gather(from_host(seconds_of(profile_.spent()), {3}, cpu), all).wait();
-    auto seconds = all.to_host<double>();
+    auto seconds = numbers_of_all(ranks, seconds_of(profile_.spent()));
     on_first(ranks, [&] {
       std::string path = trainer.options().out + "/trace.json";
       const StepOptions& step = trainer.options().step;

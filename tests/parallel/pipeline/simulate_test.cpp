@@ -182,9 +182,10 @@ Actions one_by_one(const PipelineShape& shape, int) {
 
 TEST(Timeline, JsonSaysWhatTheSimulatorSays) {
   PipelineShape shape{.stages = 3, .chunks = 2, .micros = 5};
-  json all = json::parse(timeline_json(
-      make_timeline("mine", zb_interleaved, shape,
-                    {.forward = 2, .backward_input = 3, .backward_weight = 1, .latency = 0.25})));
+  json all = json::parse(timeline_json(make_timeline(
+      "mine", zb_interleaved, shape,
+      equal_stages(shape,
+                   {.forward = 2, .backward_input = 3, .backward_weight = 1, .latency = 0.25}))));
   Simulation simulated =
       simulate(lists_of(zb_interleaved, shape), shape,
                {.forward = 1, .backward_input = 1.5, .backward_weight = 0.5, .latency = 0.25});

@@ -10,7 +10,7 @@
 #include "tests/support/expect_error.h"
 #include "tests/support/tensors.h"
 #include "triax/autograd/backward.h"
-#include "triax/autograd/rows_alike.h"
+#include "triax/autograd/scopes.h"
 #include "triax/parallel/comm/threads/thread_comm.h"
 #include "triax/parallel/tensor/linear.h"
 #include "triax/parallel/tensor/tensor_parallel.h"

@@ -1,6 +1,4 @@
 // Scores of held-out samples.
-#include "triax/parallel/train/model/score.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,6 +7,7 @@
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tiny_task.h"
 #include "tests/support/training.h"
+#include "triax/parallel/train/model/task.h"
 
 namespace triax::parallel::score_test {
 
