@@ -13,30 +13,19 @@ namespace triax::hf {
 namespace {
 
 constexpr uint64_t alignment = 32;
-constexpr const char* names[][2] = {{"wte", "token_embd"},
-                                    {"wpe", "position_embd"},
-                                    {"ln_f", "output_norm"},
-                                    {"ln_1", "attn_norm"},
-                                    {"attn.c_attn", "attn_qkv"},
-                                    {"attn.c_proj", "attn_output"},
-                                    {"ln_2", "ffn_norm"},
-                                    {"mlp.c_fc", "ffn_up"},
-                                    {"mlp.c_proj", "ffn_down"},
-                                    {"model.embed_tokens", "token_embd"},
-                                    {"model.norm", "output_norm"},
-                                    {"lm_head", "output"},
-                                    {"input_layernorm", "attn_norm"},
-                                    {"self_attn.q_proj", "attn_q"},
-                                    {"self_attn.k_proj", "attn_k"},
-                                    {"self_attn.v_proj", "attn_v"},
-                                    {"self_attn.o_proj", "attn_output"},
-                                    {"self_attn.q_norm", "attn_q_norm"},
-                                    {"self_attn.k_norm", "attn_k_norm"},
-                                    {"post_attention_layernorm", "ffn_norm"},
-                                    {"post_feedforward_layernorm", "post_ffw_norm"},
-                                    {"mlp.gate_proj", "ffn_gate"},
-                                    {"mlp.up_proj", "ffn_up"},
-                                    {"mlp.down_proj", "ffn_down"}};
+// clang-format off
+constexpr const char* names[][2] = {
+    {"wte", "token_embd"}, {"wpe", "position_embd"}, {"ln_f", "output_norm"},
+    {"ln_1", "attn_norm"}, {"attn.c_attn", "attn_qkv"}, {"attn.c_proj", "attn_output"},
+    {"ln_2", "ffn_norm"}, {"mlp.c_fc", "ffn_up"}, {"mlp.c_proj", "ffn_down"},
+    {"model.embed_tokens", "token_embd"}, {"model.norm", "output_norm"}, {"lm_head", "output"},
+    {"input_layernorm", "attn_norm"}, {"self_attn.q_proj", "attn_q"},
+    {"self_attn.k_proj", "attn_k"}, {"self_attn.v_proj", "attn_v"},
+    {"self_attn.o_proj", "attn_output"}, {"self_attn.q_norm", "attn_q_norm"},
+    {"self_attn.k_norm", "attn_k_norm"}, {"post_attention_layernorm", "ffn_norm"},
+    {"post_feedforward_layernorm", "post_ffw_norm"}, {"mlp.gate_proj", "ffn_gate"},
+    {"mlp.up_proj", "ffn_up"}, {"mlp.down_proj", "ffn_down"}};
+// clang-format on
 /// Keys of numbers behind the architecture's name, and those of config.json, either of which is
 /// there.
 constexpr const char* sizes[][3] = {{"context_length", "max_position_embeddings", "n_positions"},
