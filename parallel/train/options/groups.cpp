@@ -24,6 +24,11 @@ std::vector<std::string> trimmed_parts(std::string_view text, char separator) {
   return transformed(parts_of(text, separator), trimmed);
 }
 
+/// Returns what semicolons separate; nothing of a blank text.
+std::vector<std::string> entries_of(std::string_view text) {
+  return trimmed(text).empty() ? std::vector<std::string>() : trimmed_parts(text, ';');
+}
+
 double number_in(std::string_view text, std::string_view whole) {
   double value = 0;
   check_input(parse_number(text, value) && std::isfinite(value) && value >= 0, Exit::config,
@@ -94,14 +99,10 @@ bool matches(std::string_view pattern, std::string_view name) {
 }
 
 std::vector<std::string> parse_patterns(const std::string& text) {
-  std::vector<std::string> patterns;
-  if (trimmed(text).empty()) return patterns;
-  for (auto& part : trimmed_parts(text, ';')) {
-    check_input(!part.empty(), Exit::config,
-                "patterns: `{}` has an empty one; expected PATTERN; ..., such as head.*; *lora*",
-                printable(text));
-    patterns.emplace_back(part);
-  }
+  auto patterns = entries_of(text);
+  check_input(std::ranges::count(patterns, "") == 0, Exit::config,
+              "patterns: `{}` has an empty one; expected PATTERN; ..., such as head.*; *lora*",
+              printable(text));
   return patterns;
 }
 
@@ -110,10 +111,7 @@ std::string unmatched(const std::string& pattern, const std::vector<std::string>
 }
 
 std::vector<OptimizerGroup> parse_groups(const std::string& text) {
-  std::vector<OptimizerGroup> groups;
-  if (trimmed(text).empty()) return groups;
-  for (auto& part : trimmed_parts(text, ';')) groups.push_back(group_in(part));
-  return groups;
+  return transformed(entries_of(text), group_in);
 }
 
 void apply_groups(nn::Module& model, const std::string& text) {
