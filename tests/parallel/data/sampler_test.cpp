@@ -9,17 +9,16 @@
 
 namespace triax::parallel::sampler_test {
 
-std::vector<int64_t> epoch(const Sampler& s, int64_t number) {
+std::vector<int64_t> epoch(const Sampler& s, int64_t number, int64_t size = 1000) {
   std::vector<int64_t> order;
-  for (int64_t i = 0; i < s.dataset_size(); ++i)
-    order.push_back(s.at(number * s.dataset_size() + i));
+  for (int64_t i = 0; i < size; ++i) order.push_back(s.at(number * size + i));
   return order;
 }
 
 TEST(Sampler, EverySampleOncePerEpoch) {
   for (int64_t size : {1, 2, 3, 4, 5, 10, 64, 97, 1000, 65536, 65537})
     for (int64_t e : {0, 1, 1000}) {
-      auto order = epoch(Sampler(size, 7), e);
+      auto order = epoch(Sampler(size, 7), e, size);
       std::sort(order.begin(), order.end());
       for (int64_t i = 0; i < size; ++i) ASSERT_EQ(order[size_t(i)], i) << size << ' ' << e;
     }
@@ -35,7 +34,7 @@ TEST(Sampler, EpochsAndSeedsDiffer) {
 /// Checkpoints say only how many samples were consumed: the order must never change.
 TEST(Sampler, OrderIsForever) {
   Sampler s(10, 42);
-  EXPECT_EQ(epoch(s, 0), (std::vector<int64_t>{2, 8, 0, 9, 5, 1, 4, 3, 7, 6}));
+  EXPECT_EQ(epoch(s, 0, 10), (std::vector<int64_t>{2, 8, 0, 9, 5, 1, 4, 3, 7, 6}));
 }
 
 /// Rank r of dp takes its slice of each micro-batch, whatever their sizes: together they take the
