@@ -29,6 +29,18 @@ std::string name_of(const nn::JsonReader& root) try {
   return "";
 }
 
+/// True if every text begins with a special token.
+bool adds_bos(const nn::JsonReader& root) {
+  if (!root.has("post_processor") || root.at("post_processor").is_null()) return false;
+  std::vector<nn::JsonReader> steps{root.at("post_processor")};
+  if (steps[0].at("type").text() == "Sequence") steps = steps[0].at("processors").elements(64);
+  return std::ranges::any_of(steps, [](auto& step) {
+    if (step.at("type").text() != "TemplateProcessing") return false;
+    auto parts = step.at("single").elements(64);
+    return !parts.empty() && parts[0].has("SpecialToken");
+  });
+}
+
 struct Tokens {
   std::vector<std::string> texts;
   std::vector<int32_t> kinds;
@@ -113,6 +125,7 @@ std::string add_tokenizer(GgufKeys& keys, const std::string& directory, int64_t 
     keys.add("tokenizer.ggml.scores", scores);
   }
   keys.add("tokenizer.ggml.merges", merges_of(root.at("model")));
+  keys.add_flag("tokenizer.ggml.add_bos_token", adds_bos(root));
   add_chat_template(keys, directory);
   return pieces || !pre.empty() ? ""
                                 : "llama.cpp has no name for how this tokenizer cuts words: it may "

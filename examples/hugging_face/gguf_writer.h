@@ -12,6 +12,7 @@ class GgufKeys {
  public:
   void add(std::string_view key, uint32_t value) { begin(key, 4), put(value); }
   void add(std::string_view key, float value) { begin(key, 6), put(value); }
+  void add_flag(std::string_view key, bool value) { begin(key, 7), put(value); }
   void add(std::string_view key, std::string_view value) { begin(key, 8), text(value); }
   void add(std::string_view key, const std::vector<std::string>& all) {
     array(key, 8, all.size());

@@ -61,7 +61,8 @@ std::string schedule(const std::string& name, int pp, int micros, int chunks,
   parallel::Schedule found = parallel::schedule_named(name);
   parallel::PipelineShape shape{pp, chunks > 0 ? chunks : found.chunks, micros, found.placement};
   parallel::Durations per_stage{times[0], times[1], times[2], times[3]};
-  return timeline_json(make_timeline(name, found, shape, per_stage));
+  auto all = make_timeline(name, found, shape, parallel::equal_stages(shape, per_stage));
+  return parallel::timeline_json(all);
 }
 
 /// The result of a comparison.

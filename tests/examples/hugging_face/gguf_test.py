@@ -14,7 +14,7 @@ reference = pathlib.Path(__file__).resolve().parents[2] / "reference"
 fixture = pathlib.Path(__file__).resolve().parents[2] / "fixtures/bpe"
 programs = {"gpt2": sys.argv[1]} | dict.fromkeys(["llama", "llama3", "qwen2", "qwen3", "olmo2", "mistral", "mixtral"], sys.argv[3])
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-SCALARS = {4: "I", 5: "i", 6: "f"}
+SCALARS = {4: "I", 5: "i", 6: "f", 7: "?"}
 HF_KEYS = dict(context_length="max_position_embeddings", embedding_length="hidden_size", block_count="num_hidden_layers",
                feed_forward_length="intermediate_size", vocab_size="vocab_size")
 
@@ -155,6 +155,8 @@ def tokenizers(path):
         own = json.loads((path / "bpe/tokenizer.json").read_text())
         split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
         level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+        own["post_processor"] = name == "llama-bpe" and {"type": "Sequence", "processors": [
+            {"type": "ByteLevel"}, {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "<s>", "type_id": 0}}]}]} or None
         own["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [split, level]}
         shutil.rmtree(path / "own", ignore_errors=True)
         (path / "own").mkdir()
@@ -162,6 +164,7 @@ def tokenizers(path):
         said = run("gpt2", f"export --checkpoint {path}/bpe --tokenizer {path}/own --to {path}/own-{name}.gguf")
         assert read_gguf(path / f"own-{name}.gguf")[0]["tokenizer.ggml.pre"] == name, name
         assert ("llama.cpp has no name" in said) == (name == "default"), said
+        assert read_gguf(path / f"own-{name}.gguf")[0]["tokenizer.ggml.add_bos_token"] == (name == "llama-bpe"), name
     pieces = path / "pieces"  # as SentencePiece's are converted, with a chat template
     pieces.mkdir()
     vocab = {"<unk>": 0, "<s>": 1, "<0x0A>": 2, "a": 3, "b": 4, "ab": 5}
