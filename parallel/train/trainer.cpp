@@ -41,7 +41,7 @@ Trainer::Trainer(ResolvedRun run, World& world, StepObserver observer)
     done_ = step;
     feed_.set_consumed(step, samples);
   } else if (!options_.init.empty()) {
-    start_from(initial_weights(options_), task_, step_, world_.host());
+    start_from(options_, task_, step_, world_.host());
   }
   if (!options_.profile.empty()) profile_steps(*this);
   if (options_.tensorboard) write_tensorboard(*this, task_.unit);

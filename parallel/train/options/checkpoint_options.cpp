@@ -25,9 +25,8 @@ Settings checkpoint_settings(TrainOptions& o) {
            "--row-parts than the checkpoint's",
            &o.resume_changed, {.saved = false})
       .add("init|init-from|from-pretrained|pretrained|model-name-or-path", "CHECKPOINT",
-           "initial weights: a checkpoint, a run directory, whose newest is taken, or what the "
-           "program "
-           "imports; its model settings and tokenizer become the defaults",
+           "initial weights: a checkpoint, a run directory (its newest), or weights that the "
+           "program imports; its model settings and tokenizer become the defaults",
            &o.init, {.shown = "random", .derived = true})
       .add("init-new", "PATTERN;..",
            "parameters and buffers that --init leaves as the model makes them, such as "

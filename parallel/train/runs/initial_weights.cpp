@@ -143,11 +143,11 @@ void check_weights(const Checkpoint& checkpoint, Weights which) {
               checkpoint.path());
 }
 
-void start_from(const InitialWeights& from, const Task& task, Step& step, Communicator& ranks) {
-  Checkpoint checkpoint = open_checkpoint(from.path, ranks);
-  Patterns fresh = parse_patterns(from.fresh);
+void start_from(const TrainOptions& o, const Task& task, Step& step, Communicator& ranks) {
+  Checkpoint checkpoint = open_checkpoint(o.init, ranks);
+  Patterns fresh = parse_patterns(o.init_new);
   on_first(ranks, [&] {
-    check_weights(checkpoint, from.which);
+    check_weights(checkpoint, o.init_weights);
     check_same_attachments(checkpoint, task);
     check_same_model(checkpoint, task.settings, !fresh.empty());
   });
@@ -156,7 +156,7 @@ void start_from(const InitialWeights& from, const Task& task, Step& step, Commun
   together(ranks, [&] { check_claimed(checkpoint, step.replica(), fresh); });
   auto fill = [&](std::vector<Piece> pieces) {
     std::erase_if(pieces, [&](auto& p) { return !begins_as_weight(p) || is_fresh(fresh, p.name); });
-    fill_weights(checkpoint, pieces, ranks, from.which);
+    fill_weights(checkpoint, pieces, ranks, o.init_weights);
   };
   step.restore(fill, step.state());
 }

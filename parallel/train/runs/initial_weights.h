@@ -29,24 +29,14 @@ Settings weights_setting(const std::string& group, Weights& which);
 /// Throws Error 78 if an average is asked for, and the run that saved the checkpoint kept none.
 void check_weights(const Checkpoint& checkpoint, Weights which);
 
-/// The initial weights: those of a checkpoint, or of a run directory's newest, but for parameters
-/// that match a pattern of `fresh` (parse_patterns), and adapters that it lacks, which stay as the
-/// model makes them.
-struct InitialWeights {
-  std::string path, fresh = {};
-  Weights which = Weights::trained;
-};
-
-inline InitialWeights initial_weights(const TrainOptions& o) {
-  return {o.init, o.init_new, o.init_weights};
-}
-
-/// Collective. Writes initial weights, saved on any mesh in any dtype, into a step that has not
-/// updated anything yet. Optimizer state stays as it is, but for copies of the weights in it.
-/// Throws Error 78 if the checkpoint is of a model with other settings (said, and no error, with
-/// `fresh`), has another text under the name of one of the task's attachments (a tokenizer: its
-/// weights are of other tokens), or no parameter matches a pattern; 65 if one of the two has a
-/// tensor that the other lacks or has of another shape.
-void start_from(const InitialWeights& from, const Task& task, Step& step, Communicator& ranks);
+/// Collective. Writes the weights of `o.init`, a checkpoint or a run directory's newest, saved on
+/// any mesh in any dtype, into a step that has not updated anything yet. Parameters that match
+/// `o.init_new`, and adapters that it lacks, stay as the model makes them, and so does optimizer
+/// state, but for copies of the weights in it. Throws Error 78 if the checkpoint is of a model with
+/// other settings (said, and no error, with `o.init_new`), has another text under the name of one
+/// of the task's attachments (a tokenizer: its weights are of other tokens), or no parameter
+/// matches a pattern; 65 if one of the two has a tensor that the other lacks or has of another
+/// shape.
+void start_from(const TrainOptions& o, const Task& task, Step& step, Communicator& ranks);
 
 }  // namespace triax::parallel

@@ -191,7 +191,7 @@ Position RunDirectory::open(Step& step) {
   checkpoints_.remove_leftovers();  // one of them may be the newest checkpoint
   const TrainOptions& o = contents_.options;
   Position at = how.empty() ? Position() : resume(step);
-  if (at.step == 0 && !o.init.empty()) start_from(initial_weights(o), contents_.task, step, ranks_);
+  if (at.step == 0 && !o.init.empty()) start_from(o, contents_.task, step, ranks_);
   on_first(ranks_, [&] {
     refuse_newer_than(at.step);
     if (at.step > 0) compare_metrics();
