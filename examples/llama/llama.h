@@ -228,6 +228,6 @@ class Llama : public triax::nn::Sequence {
         return tokens.loss(triax::nn::predicted_rows(x, batch), batch);
       });
     else add<triax::parallel::ClassHead>("head", c.vocab, c.width, tp);
-    if (c.lora.rank > 0) triax::parallel::train_adapters(*this);
+    triax::parallel::train_adapters(*this, c.lora);
   }
 };

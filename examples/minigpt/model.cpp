@@ -103,7 +103,7 @@ Gpt::Gpt(const ModelConfig& c, const TensorParallel& tp)
   add("head", {&norm, &tokens_}, [this, &norm](const Tensor& x, const nn::Batch& batch) {
     return tokens_.loss(norm(nn::predicted_rows(x, batch)), batch);
   });
-  if (c.lora.rank > 0) parallel::train_adapters(*this);
+  parallel::train_adapters(*this, c.lora);
 }
 
 Tensor Gpt::embed(const nn::Batch& batch) const {

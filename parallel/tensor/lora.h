@@ -1,6 +1,7 @@
 #pragma once
 #include <cmath>
 
+#include "triax/core/check.h"
 #include "triax/parallel/tensor/linear.h"
 
 namespace triax::parallel {
@@ -78,8 +79,12 @@ class AdaptedRow : public RowLinear {
   Adapter<RowLinear, nn::Linear> lora_;
 };
 
-/// Freezes all parameters of a model but those of adapters: for the end of its constructor.
-inline void train_adapters(nn::Module& model) {
+/// Freezes all parameters of a model but those of adapters, if it has any: for the end of its
+/// constructor. Throws Error 78 for an alpha without a rank.
+inline void train_adapters(nn::Module& model, const LoraOptions& o) {
+  check_input(o.rank > 0 || o.alpha == 0, Exit::config,
+              "lora-alpha={} without lora\n  Add --lora RANK, or leave it out.", o.alpha);
+  if (o.rank == 0) return;
   for (auto* p : model.parameters()) p->frozen = !p->adapter;
 }
 
