@@ -244,6 +244,7 @@ void write_model(const Architecture& a, const ExportOptions& o, parallel::Checkp
   std::string file = to.work() + "/model.gguf";
   fmt::print("{}", write_gguf({config, tensors, a.transposed, to.work()}, o.dtype, file, files));
   files.rename(file, o.to);
+  files.sync_directory(parent_directory(o.to));
 }
 
 }  // namespace
@@ -253,6 +254,11 @@ void export_model(const Architecture& a, const ExportOptions& o, const Files& fi
               "export: --checkpoint and --to must be given: RUN/step-N or a run directory, and a "
               "new directory for the {}",
               a.name);
+  bool one_file = o.to.ends_with(".gguf");
+  check_input(!one_file || !files.exists(o.to), Exit::config,
+              "export: {} is there already; expected a new file\n  Nothing was changed.", o.to);
+  check_input(!one_file || !o.peft, Exit::config,
+              "export: peft with a file for llama.cpp; expected a directory as --to");
   auto alone = parallel::single_rank();
   auto checkpoint = parallel::open_checkpoint(o.checkpoint, *alone, files);
   parallel::check_weights(checkpoint, o.weights);
@@ -261,8 +267,6 @@ void export_model(const Architecture& a, const ExportOptions& o, const Files& fi
   check_tensors(a, checkpoint, a.rules());
   Adapters adapters(checkpoint, a.lora, o.weights);
   if (o.peft) {
-    check_input(!o.to.ends_with(".gguf"), Exit::config,
-                "export: peft with a file for llama.cpp; expected a directory as --to");
     NewDirectory to(o.to, files);
     adapters.write(a, to.work(), files);
     to.publish();

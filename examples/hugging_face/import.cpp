@@ -188,12 +188,15 @@ std::string imported(const Architecture& a, const std::string& path) {
   std::string content = a.program + content_of(from.string());
   std::string out = fmt::format("runs/imported/{}-{:08x}", from.filename().string(),
                                 crc32c(content.data(), content.size()));
-  disk().make_directory(parent_directory(out));
-  std::string path_of_lock = out + ".lock";
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> lock(std::fopen(path_of_lock.c_str(), "a"),
+  std::error_code failed;
+  std::filesystem::create_directories(parent_directory(out), failed);
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> lock(std::fopen((out + ".lock").c_str(), "a"),
                                                        &std::fclose);
-  check_input(lock != nullptr, Exit::cannot_write, "init: {} cannot be made: {}", path_of_lock,
-              std::strerror(errno));
+  check_input(
+      lock != nullptr, Exit::cannot_write,
+      "init: {}.lock cannot be made: {}\n  Make a checkpoint elsewhere, `{} import --from {} "
+      "--out NEW`, and give NEW in its place.",
+      out, std::strerror(errno), a.program, path);
   while (!parallel::take_lock(::fileno(lock.get())))  // another process is at it
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   if (disk().is_directory(out)) return out;

@@ -10,6 +10,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "programs"))
+from minigpt_program import model_tensors  # noqa: E402
+
 reference = pathlib.Path(__file__).resolve().parents[2] / "reference"
 fixture = pathlib.Path(__file__).resolve().parents[2] / "fixtures/bpe"
 programs = {"gpt2": sys.argv[1]} | dict.fromkeys(["llama", "llama3", "qwen2", "qwen3", "olmo2", "mistral", "mixtral"], sys.argv[3])
@@ -65,15 +68,7 @@ def read_gguf(path):
 
 
 def hub_tensors(directory):
-    values = {}
-    for path in directory.glob("model*.safetensors"):
-        data = path.read_bytes()
-        end = 8 + int.from_bytes(data[:8], "little")
-        for name, entry in json.loads(data[8:end]).items():
-            if name != "__metadata__":
-                begin, stop = entry["data_offsets"]
-                values[name.removeprefix("transformer.")] = entry["shape"], data[end + begin:end + stop]
-    return values
+    return {name.removeprefix("transformer."): tensor for name, tensor in model_tensors(directory).items()}
 
 
 def rows(shape, data):
@@ -101,12 +96,12 @@ def weights_and_keys(path):
         assert f"to {path}/{name}.gguf" in said and sorted(p.name for p in path.glob(f"{name}.gguf*")) == [f"{name}.gguf"], said
         run(name, f"export --checkpoint {path}/{name} --to {path}/{name}-hf")
         config = json.loads((path / f"{name}-hf/config.json").read_text())
-        keys, tensors = read_gguf(path / f"{name}.gguf")
+        keys, stored = read_gguf(path / f"{name}.gguf")
         architecture = keys["general.architecture"]
         assert architecture == {"llama3": "llama"}.get(name, name), keys
         hub = hub_tensors(path / f"{name}-hf")
-        assert len(tensors) == len(hub) + (name == "llama3"), (sorted(tensors), sorted(hub))
-        left = dict(tensors)
+        assert len(stored) == len(hub) + (name == "llama3"), (sorted(stored), sorted(hub))
+        left = dict(stored)
         for theirs, tensor in hub.items():
             want = expected(theirs, tensor, keys, architecture)
             found = [ours for ours, (kind, dims, data) in left.items() if data == want and sorted(dims) == sorted(tensor[0])]
@@ -119,7 +114,7 @@ def weights_and_keys(path):
             assert keys[f"{architecture}.attention.head_count_kv"] == config["num_key_value_heads"], keys
             assert keys[f"{architecture}.attention.key_length"] == config["head_dim"], keys
         if name == "llama3":  # frequencies are divided by them: some are kept, some divided by all of the factor
-            factors = struct.unpack(f"<{config['head_dim'] // 2}f", tensors["rope_freqs.weight"][2])
+            factors = struct.unpack(f"<{config['head_dim'] // 2}f", stored["rope_freqs.weight"][2])
             assert factors[0] == 1 and abs(factors[-1] - config["rope_scaling"]["factor"]) < 1e-6, factors
     run("qwen2", f"export --checkpoint {path}/qwen2 --to {path}/half.gguf --dtype bf16")
     kinds = {name: kind for name, (kind, dims, data) in read_gguf(path / "half.gguf")[1].items() if len(dims) > 1}
@@ -186,7 +181,9 @@ def refusals(path):
     said = run("mixtral", f"export --checkpoint {path}/mixtral --to {path}/mixtral.gguf", 78)
     assert "a mixtral has experts" in said and "convert_hf_to_gguf.py" in said, said
     said = run("llama", f"export --checkpoint {path}/llama --to {path}/llama.gguf", 78)
-    assert "is there already" in said, said
+    assert "is there already; expected a new file" in said, said
+    said = run("llama", f"export --checkpoint {path}/llama --to {path}/x.gguf --peft", 78)
+    assert "peft with a file" in said, said
 
 
 def by_the_package(path):

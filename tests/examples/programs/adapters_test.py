@@ -9,15 +9,16 @@ import subprocess
 import sys
 import tempfile
 
-from minigpt_program import metrics, some_text
+from minigpt_program import metrics, model_tensors, some_text
 
 reference = pathlib.Path(__file__).resolve().parents[2] / "reference"
 programs = {"gpt2": sys.argv[1]} | dict.fromkeys(["llama", "qwen2", "mixtral"], sys.argv[3])
 SHAPE = dict(gpt2="--heads 4", llama="--heads 4 --kv-heads 2 --hidden 48", qwen2="--heads 4 --kv-heads 2 --hidden 48 --qkv-bias",
              mixtral="--heads 4 --kv-heads 2 --hidden 48 --experts 4")
-MESHES = dict(gpt2=["2x2x2 --zero 2", "2x1x2 --sequence-parallel --zero 3", "2x1x2 --bitwise --tp-slices 2 --lora-alpha 3"],
+MESHES = dict(gpt2=["2x2x2 --zero 2", "2x1x2 --sequence-parallel --zero 3", "2x1x2 --bitwise --tp-slices 2 --lora-alpha 3",
+                     "2x2x2 --zero 3 --optimizer muon"],
               llama=["2x2x2 --zero 1", "1x1x2x2 --sequence-parallel", "1x2x2 --recompute selective --precision bf16"],
-              qwen2=["2x2x2 --zero 3"], mixtral=["2x1x2 --zero 2", "1x1x2x1x1"])
+              qwen2=["2x2x2 --zero 3"], mixtral=["2x1x2 --zero 2", "1x1x2x1x1", "1x1x2x2x1 --zero 1 --optimizer muon"])
 
 
 def run(name, words, code=0):
@@ -27,17 +28,8 @@ def run(name, words, code=0):
     return said
 
 
-def tensors(directory):
-    """By name: shape and values, row-major."""
-    values = {}
-    for path in directory.glob("*model*.safetensors"):
-        data = path.read_bytes()
-        end = 8 + int.from_bytes(data[:8], "little")
-        for name, entry in json.loads(data[8:end]).items():
-            if name != "__metadata__":
-                begin, stop = entry["data_offsets"]
-                values[name] = entry["shape"], struct.unpack(f"<{(stop - begin) // 4}f", data[end + begin:end + stop])
-    return values
+def floats(directory):
+    return {name: (shape, struct.unpack(f"<{len(data) // 4}f", data)) for name, (shape, data) in model_tensors(directory).items()}
 
 
 def parity_on_meshes(path):
@@ -58,8 +50,8 @@ def merged_is_base_and_adapters(path, name):
     run(name, f"train {flags} --out {path}/{name}-many --resume auto --steps 4")  # has adapters of its own
     run(name, f"export --checkpoint {path}/{name}-many/step-3 --to {path}/{name}-merged")
     run(name, f"export --checkpoint {path}/{name}-many/step-3 --to {path}/{name}-peft --peft")
-    base, merged = tensors(reference / name), tensors(path / f"{name}-merged")
-    adapters = tensors(path / f"{name}-peft")
+    base, merged = floats(reference / name), floats(path / f"{name}-merged")
+    adapters = floats(path / f"{name}-peft")
     config = json.loads((path / f"{name}-peft/adapter_config.json").read_text())
     assert (config["r"], config["lora_alpha"], config["fan_in_fan_out"]) == (3, 6, name == "gpt2"), config
     changed = 0
@@ -107,6 +99,8 @@ def errors(path, flags):
     assert "lora_" in said and "expected [24, 5]" in said, said
     said = run("llama", f"train {flags.replace('--lora 3', '--lora 0')} --init {path}/llama-many --out {path}/x", 65)
     assert "lora_" in said and "has no place in this model" in said, said
+    said = run("llama", f"train {flags.replace('--lora 3', '--lora-alpha 3')} --out {path}/x", 78)
+    assert "lora-alpha=3" in said and "without lora" in said, said
     said = run("llama", f"export --checkpoint {path}/llama --to {path}/x --peft", 78)
     assert "has no adapters" in said and not (path / "x").exists(), said
     said = run("llama", f"evaluate --checkpoint {path}/llama-many --data {path}/tokens --val-fraction 1 --tp 2 --comm threads --ranks 2")

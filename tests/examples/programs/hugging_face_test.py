@@ -302,6 +302,10 @@ def a_model_directory_is_imported_where_a_checkpoint_is_expected(path):
     assert losses[0] != losses[1] and abs(float(losses[0].split()[1]) - trained["val_loss"]) < 1e-5, (losses, trained)
     said = run("gpt2", f"evaluate --checkpoint {path}/gpt2 --data {tokens} --weights average", 78)
     assert "whose run had none" in said, said
+    (folder / "closed").mkdir()
+    (folder / "closed/runs").write_text("a file where a folder should be made")
+    said = run("gpt2", f"evaluate --checkpoint {hub} --data {tokens}", 73, cwd=folder / "closed")
+    assert f"minigpt import --from {hub} --out NEW" in said, said
     (hub / "notes").write_text("another content")
     said = run("llama", f"evaluate --checkpoint hub --data {tokens}", 65, **own)
     assert "Use the program `minigpt`" in said and not (folder / "runs/imported/hub.unfinished").exists(), said

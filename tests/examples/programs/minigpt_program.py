@@ -35,6 +35,19 @@ def words(**flags):
     return parts
 
 
+def model_tensors(directory):
+    """Those of the safetensors files in a model directory, by name: shape, and bytes row-major."""
+    values = {}
+    for path in directory.glob("*model*.safetensors"):
+        data = path.read_bytes()
+        end = 8 + int.from_bytes(data[:8], "little")
+        for name, entry in json.loads(data[8:end]).items():
+            if name != "__metadata__":
+                begin, stop = entry["data_offsets"]
+                values[name] = entry["shape"], data[end + begin:end + stop]
+    return values
+
+
 def mpirun(path, ranks):
     root = ["--allow-run-as-root"] if os.getuid() == 0 else []
     return [path, "-np", str(ranks), "--oversubscribe", "--bind-to", "none", *root]
