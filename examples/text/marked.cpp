@@ -18,7 +18,7 @@ void each_line(const std::string& path, const std::function<void(const nn::JsonR
   int64_t number = 0;
   for (auto& line : parts_of(disk().read(path, longest_lines), '\n'))
     if (++number; line.find_first_not_of(" \r\t") != std::string::npos)
-      read(nn::JsonReader(line, fmt::format("{} line {}", path, number), "the line", 8));
+      read(nn::JsonReader(line, fmt::format("{} line {}", path, number), "the line", 32));
 }
 
 /// Returns the tokens of a question with an ending, which counts.
@@ -119,18 +119,23 @@ Rendered rendered(const nn::JsonReader& line, Chat chat, const Tokenizer& tokeni
     return all;
   }
   Form form = form_of(chat);
-  auto message = [&](const std::string& role, std::string content) {
+  auto message = [&](const std::string& role, std::string content, Rendered::Part what) {
     if (chat == Chat::llama3) content = trimmed(content);
     all.add(form.before_role + role + form.behind_role, said);
-    all.add(content + form.end, role == "assistant" ? answer : said);
+    all.add(content + form.end, what);
     all.add(form.behind_end, said);
   };
   all.add(form.begin, said);
   if (line.has("messages"))
-    for (auto& m : line.at("messages").elements(1 << 16))
-      message(m.at("role").text(), m.at("content").text());
+    for (auto& m : line.at("messages").elements(1 << 16)) {
+      m.require(!m.has("tool_calls"), "has tool_calls, which no form here has; expected content");
+      bool counts =
+          m.at("role").text() == "assistant" && !(m.has("weight") && m.at("weight").real() == 0);
+      message(m.at("role").text(), m.at("content").text(), counts ? answer : said);
+    }
   else
-    message("user", line.at("prompt").text()), message("assistant", line.at("completion").text());
+    message("user", line.at("prompt").text(), said),
+        message("assistant", line.at("completion").text(), answer);
   return all;
 }
 

@@ -50,9 +50,10 @@ Choices read_choices(const std::string& path, const Tokenizer& tokenizer, int64_
 enum class Chat { off, plain, chatml, llama3 };
 /// Reads JSON Lines with a conversation each, whose answers alone are targets, with the token that
 /// ends them: {"messages": [{"role": "user", "content": ".."}, {"role": "assistant", ..}, ..]}, or
-/// {"prompt": "..", "completion": ".."}. Behind a context of tokens a conversation is cut. `said`
-/// gets a line about those that have no answer before it, and are left out. Throws Error 65, with
-/// the line, for other forms, and 78 for a tokenizer without the tokens of the form.
+/// {"prompt": "..", "completion": ".."}. A message with "weight": 0 is no target. Behind a context
+/// of tokens a conversation is cut. `said` gets a line about those that have no answer before it,
+/// and are left out. Throws Error 65, with the line, for other forms, and 78 for a tokenizer
+/// without the tokens of the form.
 std::vector<MarkedTokens> read_conversations(const std::string& path, const Tokenizer& tokenizer,
                                              Chat form, int64_t context, std::string& said);
 

@@ -55,12 +55,6 @@ Split split_of(const std::string& path, const TextOptions& o, int64_t context,
           .document_end = document_end(o.document_end, tokenizer)};
 }
 
-/// True for numbers of tokens whose meaning nobody knows: those of a model may be more than a text
-/// has.
-bool is_numbers(const Tokenizer& tokenizer) {
-  return tokenizer.json().starts_with("{\"format\": \"triax-numbers\"");
-}
-
 /// The size of the windows, and of the embedding if it is known.
 struct Sizes {
   int64_t context, vocab = 0;
@@ -80,7 +74,7 @@ Text read_tokens(const std::string& path, const TextOptions& o, const Sizes& siz
                 "data: {}: its tokens were made with another tokenizer than --tokenizer {}\n"
                 "  Leave --tokenizer out.",
                 path, o.tokenizer);
-    bool known = given && !is_numbers(*given);
+    bool known = given && given->has_texts();
     if (known) set.tokenizer = given;
     set.vocabulary = known ? given->size() : given ? std::max(given->size(), sizes.vocab) : 0;
   }
@@ -158,6 +152,9 @@ Tokenizer tokenizer_for(const TextOptions& o, const std::string& path) {
 }
 
 Text read_questions(const TextOptions& o, int64_t context) {
+  check_input(o.data.empty() && o.chat == Chat::off, Exit::config,
+              "choices={} with {}\n  Questions take the place of a text. Leave one out.", o.choices,
+              o.data.empty() ? "chat" : "data=" + o.data);
   Tokenizer tokenizer = tokenizer_for(o, o.choices);
   Choices choices = read_choices(o.choices, tokenizer, context);
   Text all = text_of(tokenizer, context);
@@ -442,7 +439,7 @@ parallel::Task Text::task() const {
   parallel::Task made{.unit = "tokens", .attachments = {{"tokenizer", tokenizer.json()}}};
   made.alike = [](auto& a, auto& b) {
     auto saved = Tokenizer::from_json(a, "checkpoint"), here = Tokenizer::from_json(b, "data");
-    return saved.hash() == here.hash() || (is_numbers(saved) && is_numbers(here));
+    return saved.hash() == here.hash() || !(saved.has_texts() || here.has_texts());
   };
   made.accompany = [from = tokenizer_files](auto& run) { keep_tokenizer_files(from, run, disk()); };
   made.samples = mixed, made.held_out = held_out, made.scores = scores;

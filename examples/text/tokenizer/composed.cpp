@@ -31,18 +31,22 @@ std::string in_form_c(std::string_view text) {
   return {reinterpret_cast<const char*>(made), size_t(length)};
 }
 
+/// True for a text that is in form C because all of it is below U+0300.
+bool is_simple(std::string_view text) {
+  return std::ranges::all_of(text, [](unsigned char c) { return c < 0xCC; });
+}
+
 }  // namespace
 
 std::optional<Composed> composed(std::string_view text) {
+  if (is_simple(text)) return {};
   constexpr size_t block = 4096;  // bytes; in the last ones there is a place wherever there can be
   Composed all;
   size_t begin = 0;
   auto add = [&](size_t end) {
     all.places.emplace_back(all.text.size(), begin);
     std::string_view part = text.substr(begin, end - begin);
-    // Below U+0300 all is in form C.
-    bool simple = std::ranges::all_of(part, [](unsigned char c) { return c < 0xCC; });
-    all.text += simple ? std::string(part) : in_form_c(part);
+    all.text += is_simple(part) ? std::string(part) : in_form_c(part);
     begin = end;
   };
   for (size_t at = 0; at < text.size();) {
@@ -55,12 +59,12 @@ std::optional<Composed> composed(std::string_view text) {
 }
 
 size_t last_place(std::string_view text) {
-  size_t last = 0;
-  for (size_t at = 0; at < text.size();) {
-    size_t here = at;
-    if (begins(next_code_point(text, at, {}))) last = here;
+  for (size_t at = text.size(); at > 0;) {
+    --at;
+    bool inside = (text[at] & 0xC0) == 0x80;  // of a character
+    if (size_t next = at; !inside && begins(next_code_point(text, next, {}))) return at;
   }
-  return last;
+  return 0;
 }
 
 }  // namespace triax::text

@@ -17,6 +17,7 @@ class Numbers : public Vocabulary {
   }
 
   int64_t size() const override { return rows_; }
+  bool has_texts() const override { return false; }
   size_t encode(const Passage& passage, std::vector<int32_t>& tokens) const override;
   void decode(int32_t token, std::string& text) const override {
     text += fmt::format(" {}", token);

@@ -30,6 +30,8 @@ class Vocabulary {
   /// Appends the bytes of a token, 0 to size() - 1.
   virtual void decode(int32_t token, std::string& text) const = 0;
   virtual std::string json() const = 0;
+  /// Returns false if nobody knows the text of its tokens.
+  virtual bool has_texts() const { return true; }
   /// Implements Tokenizer::normal.
   virtual std::string normal(std::string_view text) const { return std::string(text); }
   /// Returns a text that is equal for equal vocabularies, and for no others.
@@ -50,6 +52,8 @@ class Tokenizer {
   /// Returns the number of tokens.
   int64_t size() const { return v_->size(); }
   const char* unit() const { return v_->unit(); }
+  /// Returns false for numbers of tokens whose text nobody knows (numbers.h).
+  bool has_texts() const { return v_->has_texts(); }
   /// Encodes a text. Throws Error 65 with the byte position for a character without token, and for
   /// bytes that are not UTF-8. From any thread.
   std::vector<int32_t> encode(std::string_view text, const Source& source = {}) const;

@@ -90,6 +90,8 @@ with tempfile.TemporaryDirectory() as path:
                                                   micro_batch=6, **mesh))
         scores = {name: float(re.search(rf" {name} (\S+)", said)[1]) * len(questions) for name in right}
         check(f"{mesh}: choices", all(abs(scores[name] - right[name]) < 1e-6 for name in right), scores, right)
+    said = run(78, minigpt, "evaluate", *words(checkpoint=folder / "run", choices=folder / "choices", data=text))
+    check("questions and a text", "choices=" in said and "Leave one out" in said, said)
     said = run(78, minigpt, "evaluate", *words(checkpoint=folder / "run", choices=folder / "choices", micro_batch=2))
     check("a part of a question", "whole questions of 3 endings" in said, said)
     said = run(78, minigpt, "evaluate", *words(checkpoint=folder / "run", choices=folder / "choices", cp=2, comm="threads", ranks=2,

@@ -71,6 +71,17 @@ TEST_F(MarkedText, ConversationsAreWrittenInTheirForm) {
             std::vector<std::string>{
                 "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
                 "<|start_header_id|>assistant<|end_header_id|>\n\n[Yes<|eot_id|>]"});
+  EXPECT_EQ(read(R"({"messages": [{"role": "assistant", "content": "a", "weight": 0},)"
+                 R"( {"role": "assistant", "content": "b", "weight": 1}]})",
+                 chatml, Chat::chatml),
+            std::vector<std::string>{"<|im_start|>assistant\na<|im_end|>\n<|im_start|>assistant\n"
+                                     "[b<|im_end|>]\n"});
+  expect_data_error(
+      [&] {
+        read(R"({"messages": [{"role": "assistant", "content": "", "tool_calls": [{"id": 1}]}]})",
+             chatml, Chat::chatml);
+      },
+      {"line 1", "has tool_calls"});
   auto plain = tokenizer_with({"<|endoftext|>"});
   EXPECT_EQ(read("{\"prompt\": \"a\", \"completion\": \" b\"}\n\n"
                  "{\"prompt\": \"c\", \"completion\": \"\"}\n",
