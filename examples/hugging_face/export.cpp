@@ -143,7 +143,7 @@ void give_tokenizer(const ExportOptions& o, const std::string& type,
   auto settings = parallel::saved_settings(checkpoint);
   bool foreign = settings["tokenizer"].starts_with("\"gpt2:") || settings["init"].size() > 2;
   if (std::ranges::none_of(names, is_tokenizer))
-    fmt::print("no tokenizer files: the checkpoint has no byte-level BPE; {}\n", cure);
+    fmt::print("no tokenizer files: the checkpoint has no BPE; {}\n", cure);
   else if (!found && foreign)
     fmt::print("no chat template or other files of the tokenizer are in {}; {}\n", from, cure);
   bool any = std::ranges::any_of(names, is_tokenizer);

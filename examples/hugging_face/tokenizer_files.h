@@ -25,7 +25,7 @@ struct Role {
 std::vector<Role> roles_in(const text::Tokenizer& tokenizer);
 
 /// Writes the tokenizer that a checkpoint carries so that transformers' AutoTokenizer reads it.
-/// Returns the names of the files: none unless it is byte-level BPE.
+/// Returns the names of the files: none unless it is BPE.
 std::vector<std::string> write_tokenizer_files(const parallel::CheckpointState& state,
                                                const std::string& to, const Files& files);
 

@@ -108,7 +108,7 @@ std::vector<parallel::Verb> data_verbs(const std::string& program, DataOptions& 
   parallel::SettingGroup group("Data");
   group
       .add("tokenizer|tokenize", "char|gpt2:DIR|bpe:N",
-           "characters, byte-level BPE from the files in DIR, or N tokens of it learned from the "
+           "characters, BPE from the files in DIR, or N byte-level tokens learned from the "
            "first 32 MiB",
            &o.job.tokenizer)
       .add("out", "DIR", "where the shards go; what is there of the same is not made again",

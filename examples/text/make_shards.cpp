@@ -71,7 +71,7 @@ class Pieces {
                   most_piece_bytes, byte_);
       piece.text.resize(std::min<uint64_t>(left, bytes));
       file_->read_at(byte_, piece.text.data(), piece.text.size());
-      end = cut({piece.text, piece.source, left > bytes});
+      end = cut({piece.text, piece.source, left > bytes, byte_ > 0});
     }
     piece.text.resize(end);
     byte_ += end;

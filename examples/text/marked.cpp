@@ -24,7 +24,8 @@ void each_line(const std::string& path, const std::function<void(const nn::JsonR
 /// Returns the tokens of a question with an ending, which counts.
 MarkedTokens with_ending(std::vector<int32_t> question, const std::string& ending,
                          const Tokenizer& tokenizer, const nn::JsonReader& line, int64_t context) {
-  auto tokens = tokenizer.encode(" " + ending);
+  std::vector<int32_t> tokens;
+  tokenizer.encode({.text = " " + ending, .is_rest = true}, tokens);
   line.require(
       !question.empty() && std::ssize(tokens) <= context,
       fmt::format("has a question of {} and an ending of {} tokens; expected 1 or more, and "
@@ -139,6 +140,16 @@ Rendered rendered(const nn::JsonReader& line, Chat chat, const Tokenizer& tokeni
   return all;
 }
 
+/// Returns where a token ends in a text that begins at `at` and is spelled by it
+/// (Tokenizer::normal).
+size_t end_of(const std::string& token, const std::string& text, size_t at) {
+  for (char c : token)
+    if (c != ' ') ++at;
+    else if (text.compare(at, 3, "\u2581") == 0) at += 3;
+    else at += text.compare(at, 1, " ") == 0;  // else put there by the tokenizer
+  return at;
+}
+
 /// Marks the tokens that begin within an answer: tokens are bytes of the text, one behind another.
 MarkedTokens marked(const Rendered& r, const nn::JsonReader& line) {
   MarkedTokens all{r.tokenizer.encode(r.text, {"chat"}), {}};
@@ -146,7 +157,7 @@ MarkedTokens marked(const Rendered& r, const nn::JsonReader& line) {
   for (int32_t token : all.tokens) {
     all.counts.push_back(std::ranges::any_of(
         r.answers, [at](auto& part) { return part.first <= at && at < part.second; }));
-    at += r.tokenizer.decode({&token, 1}).size();
+    at = end_of(r.tokenizer.decode({&token, 1}), r.text, at);
   }
   line.require(at == r.text.size(),
                fmt::format("has a text of {} bytes, and tokens of {}; expected a tokenizer whose "

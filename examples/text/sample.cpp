@@ -170,7 +170,9 @@ class Writer {
   bool append(Window& text, const std::string& between, const std::string& line) const {
     try {
       (void)tokenizer_.encode(line, {"line"});  // messages count from its first byte
-      text.append(tokenizer_.encode(between + line));
+      std::vector<int32_t> tokens;
+      tokenizer_.encode({.text = between + line, .is_rest = !text.seen().empty()}, tokens);
+      text.append(tokens);
       return true;
     } catch (const Error& e) {
       if (world_.rank() == 0) fmt::print(stderr, "{}\n", e.what());

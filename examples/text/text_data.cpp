@@ -36,11 +36,10 @@ std::string files_of_tokenizer(const TextOptions& o, const std::string& data) {
 Tokenizer tokenizer_of(std::string_view text, const TextOptions& o, const std::string& name) {
   auto choice = tokenizer_choice(o.tokenizer);
   if (auto given = given_tokenizer(o, choice)) return *given;
-  check_input(
-      !o.from_checkpoint || !o.tokenizer.empty(), Exit::config,
-      "{}: the checkpoint has no tokenizer to read the text with\n  Give that of "
-      "its weights (--tokenizer gpt2:DIR), if it is byte-level BPE, or tokens for a text.{}",
-      name, other_tokenizers);
+  check_input(!o.from_checkpoint || !o.tokenizer.empty(), Exit::config,
+              "{}: the checkpoint has no tokenizer to read the text with\n  Give that of "
+              "its weights (--tokenizer gpt2:DIR), if it is BPE, or tokens for a text.{}",
+              name, other_tokenizers);
   if (choice.kind == TokenizerChoice::Kind::characters) return Tokenizer::from_text(text, name);
   size_t end = text.size();
   if (end > learned_from) end = last_character_end(text.substr(0, learned_from));
@@ -358,7 +357,7 @@ parallel::Settings text_settings(TextOptions& o) {
             .on_resume = OnResume::free,
             .derived = true})
       .add("tokenizer|tokenize", "char|gpt2:DIR|bpe:N",
-           "characters, byte-level BPE from the files in DIR, or N tokens of it learned from the "
+           "characters, BPE from the files in DIR, or N byte-level tokens learned from the "
            "text",
            &o.tokenizer,
            {.shown = "char, or that of the tokens or of --init",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <deque>
 #include <queue>
 
 #include "examples/text/tokenizer/composed.h"
@@ -13,21 +14,47 @@ namespace {
 
 uint64_t key(int32_t left, int32_t right) { return uint64_t(left) << 32 | uint32_t(right); }
 
+/// Returns how many bytes of a text became the first `count` of with_spaces().
+size_t bytes_for(std::string_view text, size_t count) {
+  size_t at = 0;
+  for (; count > 0; --count)
+    at += text.substr(at).starts_with(shown_space) ? shown_space.size() : 1;
+  return at;
+}
+
 }  // namespace
+
+std::string with_spaces(std::string_view text) {
+  std::string spaced;
+  for (size_t at = 0; at < text.size();) {
+    size_t next = std::min(text.find(shown_space, at), text.size());
+    spaced.append(text, at, next - at);
+    if (next < text.size()) spaced += ' ';
+    at = next + shown_space.size();
+  }
+  return spaced;
+}
 
 Bpe::Bpe(BpeParts parts) : parts_(std::move(parts)) {
   std::unordered_map<std::string_view, int32_t> numbers;
   auto& tokens = parts_.tokens;
   std::vector<bool> only_added(tokens.size());
   for (const AddedToken& a : parts_.added) only_added[size_t(a.token)] = !a.ordinary;
+  for (int32_t token : parts_.fallback) only_added[size_t(token)] = true;
   for (size_t i = 0; i < tokens.size(); ++i)  // of equal bytes the first counts
     if (!only_added[i]) numbers.emplace(tokens[i], int32_t(i));
   for (size_t i = 0; i < 256; ++i) {
     auto byte = static_cast<char>(i);
     auto found = numbers.find({&byte, 1});
-    check(found != numbers.end(), "bpe: byte {} is no token", i);
-    byte_token_[i] = found->second;
+    check(found != numbers.end() || has_characters(), "bpe: byte {} is no token", i);
+    byte_token_[i] = found != numbers.end() ? found->second : parts_.fallback.at(i);
   }
+  if (has_characters())
+    for (auto& [bytes, number] : numbers)
+      if (bytes.size() > 1 && bytes.size() == character_size(bytes[0])) {
+        characters_.emplace(bytes, number);
+        note_pairs(bytes);
+      }
   merges_.resize(std::bit_ceil(4 * parts_.merges.size() + 1));
   int32_t rank = 0;
   for (auto [left, right] : parts_.merges) {
@@ -37,10 +64,22 @@ Bpe::Bpe(BpeParts parts) : parts_(std::move(parts)) {
     Merge merge{key(left, right), rank, both->second};
     auto& place = merges_[size_t(&place_of(merge.pair) - merges_.data())];
     if (place.pair != merge.pair) place = merge, ++rank;
-    for (size_t i = 1; i < bytes.size(); ++i)
-      joined_[static_cast<unsigned char>(bytes[i - 1])].set(static_cast<unsigned char>(bytes[i]));
+    note_pairs(bytes);
   }
   if (parts_.whole_words) whole_words_ = std::move(numbers);
+}
+
+void Bpe::note_pairs(std::string_view bytes) {
+  for (size_t i = 1; i < bytes.size(); ++i)
+    joined_[static_cast<unsigned char>(bytes[i - 1])].set(static_cast<unsigned char>(bytes[i]));
+}
+
+std::pair<int32_t, size_t> Bpe::first_symbol(std::string_view word) const {
+  size_t bytes = has_characters() ? character_size(word[0]) : 1;
+  if (bytes > 1)
+    if (auto found = characters_.find(word.substr(0, bytes)); found != characters_.end())
+      return {found->second, bytes};
+  return {byte_token_[static_cast<unsigned char>(word[0])], 1};
 }
 
 const Bpe::Merge* Bpe::merge_of(int32_t left, int32_t right) const {
@@ -151,10 +190,12 @@ class Merger {
     if (word.size() == 1) return tokens_.push_back(byte_token(word[0]));
     symbols_.clear();
     symbols_.reserve(word.size());
-    auto count = int32_t(word.size());
-    for (int32_t i = 0; i < count; ++i)
-      symbols_.push_back({byte_token(word[size_t(i)]), i - 1, i + 1 < count ? i + 1 : -1});
-    for (int32_t i = 0; i < count; ++i) propose(i);
+    for (size_t at = 0; at < word.size();) {
+      auto [token, bytes] = bpe_.first_symbol(word.substr(at));
+      auto i = int32_t(symbols_.size());
+      symbols_.push_back({token, i - 1, (at += bytes) < word.size() ? i + 1 : -1});
+    }
+    for (int32_t i = 0; i < int32_t(symbols_.size()); ++i) propose(i);
     while (!candidates_.empty()) {
       Candidate c = candidates_.top();
       candidates_.pop();
@@ -230,6 +271,7 @@ class Encoding {
       : bpe_(bpe),
         text_(passage.text),
         source_(passage.source),
+        is_rest_(passage.is_rest),
         tokens_(tokens),
         words_(bpe.parts_.words, passage.text, passage.source),
         merger_(bpe, tokens) {}
@@ -241,18 +283,29 @@ class Encoding {
     size_t sure = s.end - (s.goes_on ? std::min(s.end - s.begin, search.longest() - 1) : 0);
     sure = s.begin + last_character_end(text_.substr(s.begin, sure - s.begin));
     auto between = [&](const Stretch& part) { return late ? words(part) : composed_parts(part); };
+    size_t last = s.begin;  // where the last added token begins
     for (size_t at = s.begin; at < sure;) {
       auto [place, bytes, token] = search.next(at);
-      if (place >= sure) return between({at, sure, s.goes_on});
+      if (place >= sure) {
+        size_t end = between({at, sure, s.goes_on});
+        return end == at ? before_rest({last, at, s.goes_on}) : end;
+      }
       between({at, place});
       tokens_.push_back(token);
-      at = place + bytes;
-      if (at >= sure) return at;
+      last = place, at = place + bytes;
+      if (at >= sure) return before_rest({last, at, s.goes_on});
     }
     return s.begin;
   }
 
  private:
+  /// Returns where the rest begins of a text whose last tokens are an added one, if there is any: a
+  /// rest that begins behind it would lack the space that goes there.
+  size_t before_rest(const Stretch& added) {
+    if (added.begin == added.end || !added.goes_on || !bpe_.has_characters()) return added.end;
+    tokens_.pop_back();
+    return added.begin;
+  }
   /// Encodes a stretch between added tokens, in form C if the tokenizer wants it.
   size_t composed_parts(const Stretch& s) {
     if (!bpe_.parts_.composes) return parts(true, s);
@@ -261,7 +314,7 @@ class Encoding {
     for (size_t before = tokens_.size();; tokens_.resize(before)) {
       auto made = composed(given);
       if (!made) return parts(true, {s.begin, s.begin + given.size(), s.goes_on});
-      Encoding inner(bpe_, {made->text, source_, s.goes_on}, tokens_);
+      Encoding inner(bpe_, {made->text, source_, s.goes_on, is_rest_}, tokens_);
       size_t reached = inner.parts(true, {0, made->text.size(), s.goes_on});
       if (!s.goes_on) return s.end;
       auto place =
@@ -272,14 +325,44 @@ class Encoding {
     }
   }
   size_t words(const Stretch& s) {
+    if (bpe_.has_characters()) return spaced_words(s);
     return words_.read(
         s, [this](size_t begin, size_t end) { merger_.encode(text_.substr(begin, end - begin)); });
+  }
+
+  /// Returns true if a space is put before a text between added tokens; `first`: it begins all.
+  bool puts_space(std::string_view text, bool first) const {
+    if (text.empty() || (first && is_rest_)) return false;
+    bool missing = !text.starts_with(' ') && !text.starts_with(shown_space);
+    switch (bpe_.parts_.prefix) {
+      case Prefix::none:
+        return false;
+      case Prefix::all:
+        return true;
+      case Prefix::missing:
+        return missing;
+      case Prefix::first_missing:
+        return missing && first;
+    }
+    return false;
+  }
+  size_t spaced_words(const Stretch& s) {
+    std::string_view given = text_.substr(s.begin, s.end - s.begin);
+    bool space = puts_space(given, s.begin == 0);
+    const std::string& text = spaced_.emplace_back((space ? " " : "") + with_spaces(given));
+    size_t reached = WordReader(bpe_.parts_.words, text, source_)
+                         .read({0, text.size(), s.goes_on}, [&](size_t begin, size_t end) {
+                           merger_.encode(std::string_view(text).substr(begin, end - begin));
+                         });
+    return s.begin + bytes_for(given, reached - std::min<size_t>(reached, space));
   }
 
   const Bpe& bpe_;
   std::string_view text_;
   Source source_;
+  bool is_rest_;
   std::vector<int32_t>& tokens_;
+  std::deque<std::string> spaced_;  // texts that the merger knows words of
   WordReader words_;
   Merger merger_;
 };

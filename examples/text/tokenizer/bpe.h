@@ -21,7 +21,12 @@ struct AddedToken {
   bool ordinary = false;  ///< also a token of bytes, to which words are merged
 };
 
-/// The parts of byte-level BPE.
+/// The texts that get a space before them, as SentencePiece's: all between added tokens
+/// (`Prepend`), those of them that begin with none (`Metaspace`), or the first one alone if it
+/// begins with none.
+enum class Prefix { none, all, missing, first_missing };
+
+/// The parts of BPE.
 struct BpeParts {
   std::vector<std::string> tokens;  ///< their bytes, by number; every single byte is a token
   /// The merges, two tokens each, whose bytes together are a token; the first are merged first.
@@ -30,15 +35,19 @@ struct BpeParts {
   Words words = {};
   bool whole_words = false;  ///< a word that is a token is not merged (`ignore_merges`)
   bool composes = false;     ///< the text between added tokens is brought into form C (composed.h)
+  /// The tokens of the 256 bytes, if the first symbols of a word are characters, and U+2581 is a
+  /// space: a character that is no token becomes bytes (`byte_fallback`). Empty for byte-level BPE.
+  std::vector<int32_t> fallback = {};
+  Prefix prefix = Prefix::none;
   /// The tokenizer.json that all this was read from, if `tokenizers` reads it alike. It may hold
   /// more: a post-processor, for instance.
   std::string json = {};
 };
 
-/// Byte-level byte-pair encoding as GPT-2 and Llama 3 have it (Radford et al., 2019; Sennrich et
-/// al., 2016): the text between special tokens is cut into words (words.h), and in each the
-/// adjacent pair of tokens that comes first among the merges is merged, the leftmost of equals,
-/// until no merge applies.
+/// Byte-pair encoding (Sennrich et al., 2016), of bytes as GPT-2 and Llama 3 have it (Radford et
+/// al., 2019), or of characters as Llama 2 has it (SentencePiece; Kudo and Richardson, 2018): the
+/// text between special tokens is cut into words (words.h), and in each the adjacent pair of tokens
+/// that comes first among the merges is merged, the leftmost of equals, until no merge applies.
 class Bpe : public Vocabulary {
  public:
   explicit Bpe(BpeParts parts);
@@ -68,6 +77,10 @@ class Bpe : public Vocabulary {
   /// encode alike, in which added tokens have a list of their own.
   enum class Form { file, identity };
   std::string document(Form form) const;
+  bool has_characters() const { return !parts_.fallback.empty(); }
+  /// Returns the first symbol of a word, and its bytes.
+  std::pair<int32_t, size_t> first_symbol(std::string_view word) const;
+  void note_pairs(std::string_view bytes);  // in joined_
   bool joins(char left, char right) const {
     return joined_[static_cast<unsigned char>(left)][static_cast<unsigned char>(right)];
   }
@@ -77,7 +90,12 @@ class Bpe : public Vocabulary {
   std::array<std::bitset<256>, 256> joined_;  // bytes that follow one another in some merged token
   std::vector<Merge> merges_;  // by their hash; a pair whose place is taken has the next free one
   std::unordered_map<std::string_view, int32_t> whole_words_;  // if they are not merged
+  std::unordered_map<std::string_view, int32_t> characters_;  // of several bytes; if has_characters
 };
+
+inline constexpr std::string_view shown_space = "\u2581";  ///< a space, as SentencePiece shows it
+/// Returns a text with spaces in place of U+2581.
+std::string with_spaces(std::string_view text);
 
 /// True if a byte prints as Latin-1. Such bytes stand for themselves in files, and are the first
 /// tokens.
@@ -86,7 +104,7 @@ constexpr bool prints(int byte) {
 }
 
 /// Reads a tokenizer.json of Hugging Face's `tokenizers`; `name` begins messages. Untrusted. Throws
-/// Error 65 for one that is damaged or not byte-level BPE. `text`: the source of `root`.
+/// Error 65 for one that is damaged or another kind of tokenizer. `text`: the source of `root`.
 std::shared_ptr<const Bpe> bpe_from_json(const nn::JsonReader& root, const std::string& text,
                                          const std::string& name);
 /// Reads `vocab.json` and `merges.txt` of a directory, and `added_tokens.json` if it is there. They

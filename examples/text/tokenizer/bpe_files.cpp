@@ -41,11 +41,15 @@ struct Given {
   std::set<std::string> late;  ///< those with AddedToken::late
   Words words = {};
   bool whole_words = false, composes = false;
+  bool has_characters = false;  ///< as SentencePiece: BpeParts::fallback
+  Prefix prefix = Prefix::none;
   std::string json;  ///< BpeParts::json
 };
 
 /// Returns the bytes of a token in a file; none if a character of it stands for no byte.
 std::optional<std::string> shown_by(const std::string& token, const Given& given) {
+  if (given.has_characters)
+    return token.find(' ') == token.npos ? std::optional(with_spaces(token)) : std::nullopt;
   static const auto bytes = [] {
     std::map<char32_t, char> all;
     auto as = shown_bytes();
@@ -92,16 +96,22 @@ size_t check_numbers(const Given& g) {
   return tokens.size();
 }
 
-std::vector<std::string> shown_alphabet() {
+/// Returns the tokens of the 256 bytes.
+std::vector<std::string> alphabet(const Given& g) {
   std::vector<std::string> tokens;
-  for (char32_t byte : shown_bytes()) append_utf8(tokens.emplace_back(), byte);
+  for (char32_t byte : shown_bytes())
+    if (g.has_characters) tokens.push_back(fmt::format("<0x{:02X}>", tokens.size()));
+    else append_utf8(tokens.emplace_back(), byte);
   return tokens;
 }
 
-/// Returns bytes, and the results of merges; all in the vocabulary.
+/// Returns first symbols, and the results of merges; all in the vocabulary.
 std::set<std::string> made_in(const Given& g) {
   std::set<std::string> made;
-  for (auto& token : shown_alphabet()) {
+  for (auto& [token, number] : g.vocabulary)
+    if (g.has_characters && !token.empty() && token.size() == character_size(token[0]))
+      made.insert(token);
+  for (auto& token : alphabet(g)) {
     check_input(g.vocabulary.contains(token), Exit::data,
                 "{}: `{}` is missing; expected a token for each of the 256 bytes{}", g.name, token,
                 other_tokenizers);
@@ -126,12 +136,21 @@ bool is_ordinary(const std::string& content, const std::set<std::string>& made, 
 }
 
 std::shared_ptr<const Bpe> checked(const Given& g) {
-  BpeParts parts{
-      .words = g.words, .whole_words = g.whole_words, .composes = g.composes, .json = g.json};
+  BpeParts parts{.words = g.words,
+                 .whole_words = g.whole_words,
+                 .composes = g.composes,
+                 .prefix = g.prefix,
+                 .json = g.json};
   parts.tokens.resize(check_numbers(g));
   for (auto& [token, number] : g.vocabulary)
     if (!g.added.contains(token)) parts.tokens[size_t(number)] = bytes_of(token, g);
   auto made = made_in(g);
+  if (g.has_characters)
+    for (auto& token : alphabet(g)) {
+      auto number = int32_t(g.vocabulary.at(token));
+      parts.tokens[size_t(number)] = static_cast<char>(parts.fallback.size());
+      parts.fallback.push_back(number);
+    }
   for (auto& [token, number] : g.vocabulary)  // a file that was cut off would encode otherwise
     check_input(g.whole_words || made.contains(token) || g.added.contains(token), Exit::data,
                 "{}: no merge makes token {}, `{}`; expected a merge for every token that is "
@@ -182,16 +201,68 @@ bool looks_special(const std::string& token) {
   return token.size() > 2 && token.starts_with('<') && token.ends_with('>');
 }
 
+/// Returns the steps of the normalizer; none if it is absent.
+std::vector<nn::JsonReader> normalizers(const nn::JsonReader& root) {
+  if (!root.has("normalizer") || root.at("normalizer").is_null()) return {};
+  auto all = root.at("normalizer");
+  if (all.at("type").text() == "Sequence") return all.at("normalizers").elements(64);
+  return {all};
+}
+
+void refuse_unless(bool known, const nn::JsonReader& normalizer) {
+  normalizer.require(known, fmt::format("is a normalizer {}, which is not supported",
+                                        printable(normalizer.at("type").text())));
+}
+
 /// Returns true if texts are composed. Throws for a normalizer that does anything else.
 bool reads_composed(const nn::JsonReader& root) {
-  if (!root.has("normalizer") || root.at("normalizer").is_null()) return false;
-  std::vector<nn::JsonReader> steps{root.at("normalizer")};
-  if (steps[0].at("type").text() == "Sequence") steps = steps[0].at("normalizers").elements(64);
-  for (auto& step : steps)
-    root.require(step.at("type").text() == "NFC",
-                 fmt::format("has a normalizer {}, which is not supported",
-                             printable(step.at("type").text())));
+  auto steps = normalizers(root);
+  for (auto& step : steps) refuse_unless(step.at("type").text() == "NFC", step);
   return !steps.empty();
+}
+
+/// Reads where a tokenizer of SentencePiece's kind has spaces: by a Metaspace, or by a normalizer.
+void read_spaces(const nn::JsonReader& root, Given& g) {
+  auto steps = normalizers(root);
+  bool metaspace = root.has("pre_tokenizer") && !root.at("pre_tokenizer").is_null();
+  bool replaces = false;
+  for (auto& step : steps) {
+    std::string type = step.at("type").text();
+    if (type == "Prepend" && step.at("prepend").text() == shown_space) {
+      g.prefix = Prefix::all;
+    } else {
+      replaces = type == "Replace" && step.at("pattern").has("String") &&
+                 step.at("pattern").at("String").text() == " " &&
+                 step.at("content").text() == shown_space;
+      refuse_unless(replaces, step);
+    }
+  }
+  root.require(replaces != metaspace && (steps.empty() || replaces),
+               "has byte_fallback; expected a Metaspace, or a normalizer that replaces spaces");
+  g.words = Words(std::vector<WordSplit>());
+  if (!metaspace) return;
+  auto m = root.at("pre_tokenizer");
+  m.require(m.at("type").text() == "Metaspace" && m.at("replacement").text() == shown_space,
+            "expected a Metaspace of U+2581");
+  std::string scheme = m.has("prepend_scheme")                ? m.at("prepend_scheme").text()
+                       : flag_in(m, "add_prefix_space", true) ? "always"
+                                                              : "never";
+  const std::map<std::string, Prefix> schemes{
+      {"always", Prefix::missing}, {"first", Prefix::first_missing}, {"never", Prefix::none}};
+  m.require(schemes.contains(scheme),
+            fmt::format("is `{}`; expected always, first or never", printable(scheme)));
+  g.prefix = schemes.at(scheme);
+  if (flag_in(m, "split", true)) g.words = Words({{" ", WordSplit::Match::merged_with_next}});
+}
+
+/// Cuts texts before spaces if no merge reaches across, which is as good as no cut, and faster.
+void cut_before_spaces(Given& g) {
+  auto crosses = [](auto& merge) {
+    return !merge.first.ends_with(shown_space) && merge.second.starts_with(shown_space);
+  };
+  if (g.has_characters && g.words.splits().empty() && !g.whole_words &&
+      std::ranges::none_of(g.merges, crosses))
+    g.words = Words({{" *[^ ]+| +"}});
 }
 
 /// Reads the kind of tokenizer; throws Error 65 for one that encodes in another way than Bpe.
@@ -203,12 +274,13 @@ void read_kind(const nn::JsonReader& root, Given& g) try {
   };
   if (model.has("type"))
     model.require(model.at("type").text() == "BPE", "has a type other than BPE");
-  g.words = words_from_json(root.at("pre_tokenizer"));
-  model.require(!flag_in(model, "byte_fallback", false), "has byte_fallback; expected false");
+  g.has_characters = flag_in(model, "byte_fallback", false);
+  if (g.has_characters) read_spaces(root, g);
+  else g.words = words_from_json(root.at("pre_tokenizer"));
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"})
     absent(key, {"null", "\"\""});
   absent("dropout", {"null", "0.0", "0"});
-  g.composes = reads_composed(root);
+  g.composes = !g.has_characters && reads_composed(root);
   g.whole_words = flag_in(model, "ignore_merges", false);
 } catch (const Error& e) {
   throw e.saying(e.what() + std::string(other_tokenizers));
@@ -250,8 +322,7 @@ bool lacks_added(const Given& g) {
   auto lacks = [&](const std::string& token) {
     return g.added.contains(token) && !g.vocabulary.contains(token);
   };
-  return std::ranges::any_of(shown_alphabet(), lacks) ||
-         std::ranges::any_of(g.merges, [&](auto& merge) {
+  return std::ranges::any_of(alphabet(g), lacks) || std::ranges::any_of(g.merges, [&](auto& merge) {
            auto& [left, right] = merge;
            return lacks(left) || lacks(right) || lacks(left + right);
          });
@@ -268,8 +339,13 @@ std::shared_ptr<const Bpe> bpe_from_json(const nn::JsonReader& root, const std::
   read_merges(model.at("merges"), g);
   bool alike = !root.has("added_tokens") || read_added(root, g);
   // Older runs wrote such files: added tokens were only in their own list.
-  if (!alike || lacks_added(g)) g.vocabulary.insert(g.added.begin(), g.added.end());
-  else g.json = text;
+  if (alike && !lacks_added(g)) g.json = text;
+  else g.vocabulary.insert(g.added.begin(), g.added.end());
+  bool fits =
+      !g.has_characters || (!g.json.empty() && (g.late.empty() || normalizers(root).empty()));
+  root.require(fits, std::string("has added tokens behind a gap, or that are normalized") +
+                         other_tokenizers);
+  cut_before_spaces(g);
   return checked(g);
 }
 
@@ -319,9 +395,11 @@ std::string Bpe::document(Form form) const {
   for (auto [left, right] : parts_.merges)
     merges.push_back(
         nn::quoted(shown(parts_.tokens[size_t(left)]) + " " + shown(parts_.tokens[size_t(right)])));
+  std::string normalizer = parts_.composes    ? R"({"type":"NFC"})"
+                           : has_characters() ? fmt::format("\"space {}\"", int(parts_.prefix))
+                                              : "null";  // of an identity
   return R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)" +
-         join(added, ",") + R"(],"normalizer":)" +
-         (parts_.composes ? R"({"type":"NFC"})" : "null") + R"(,"pre_tokenizer":)" +
+         join(added, ",") + R"(],"normalizer":)" + normalizer + R"(,"pre_tokenizer":)" +
          to_json(parts_.words) +
          R"(,"post_processor":null,"decoder":{"type":"ByteLevel","add_prefix_space":true,)" +
          R"("trim_offsets":true,"use_regex":true},"model":{"type":"BPE","dropout":null,)" +

@@ -68,7 +68,7 @@ Tokenizer read_tokenizer(const std::string& directory) {
   auto found = find_tokenizer(directory);
   check_input(found.has_value(), Exit::not_found,
               "tokenizer: {}: there is no tokenizer.json, and no vocab.json with a merges.txt\n"
-              "  Expected the directory of GPT-2's tokenizer, or of another byte-level BPE.{}",
+              "  Expected the directory of GPT-2's tokenizer, or of another BPE.{}",
               directory, other_tokenizers);
   return *found;
 }

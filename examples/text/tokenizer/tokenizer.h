@@ -16,10 +16,11 @@ struct Passage {
   std::string_view text;
   Source source = {};
   bool goes_on = false;  ///< more text follows, not known yet; this may end inside a character
+  bool is_rest = false;  ///< text came before it, whose tokens are known
 };
 
-/// The vocabulary and rules of a kind of tokenizer: characters (characters.h), byte-level BPE
-/// (bpe.h), or numbers whose meaning nobody knows (numbers.h).
+/// The vocabulary and rules of a kind of tokenizer: characters (characters.h), BPE (bpe.h), or
+/// numbers whose meaning nobody knows (numbers.h).
 class Vocabulary {
  public:
   virtual ~Vocabulary() = default;
@@ -45,7 +46,7 @@ class Tokenizer {
   /// Returns a tokenizer of all characters of `text`, UTF-8. `name` begins messages. Throws Error
   /// 65 if it is empty or not UTF-8.
   static Tokenizer from_text(std::string_view text, const std::string& name = "tokenizer");
-  /// Reads a text of json(), or another tokenizer.json of byte-level BPE; untrusted. `name` begins
+  /// Reads a text of json(), or another tokenizer.json of BPE; untrusted. `name` begins
   /// messages. Throws Error 65.
   static Tokenizer from_json(const std::string& json, const std::string& name);
 
@@ -57,12 +58,13 @@ class Tokenizer {
   /// Encodes a text. Throws Error 65 with the byte position for a character without token, and for
   /// bytes that are not UTF-8. From any thread.
   std::vector<int32_t> encode(std::string_view text, const Source& source = {}) const;
-  /// Returns the text that the tokens of a text without added tokens are the bytes of.
+  /// Returns the text that the tokens of a text without added tokens are the bytes of, but for
+  /// spaces: SentencePiece's tokenizers may put one before a text, and have one for U+2581.
   std::string normal(std::string_view text) const { return v_->normal(text); }
   /// Returns the token that a text is, if it is one.
   std::optional<int32_t> token(std::string_view text) const;
   /// Appends the tokens; of a text that goes on, those that stay the same whatever follows. Returns
-  /// how many bytes they stand for; the rest can be encoded on its own.
+  /// how many bytes they stand for; the rest can be encoded on its own, as a rest.
   size_t encode(const Passage& passage, std::vector<int32_t>& tokens) const {
     return v_->encode(passage, tokens);
   }

@@ -69,13 +69,16 @@ std::string describe(char32_t c) {
   return fmt::format("'{}' U+{:04X}", shown, unsigned(c));
 }
 
+size_t character_size(char lead) {
+  auto byte = static_cast<unsigned char>(lead);
+  return byte < 0xC0 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+
 size_t last_character_end(std::string_view text) {
   if (text.empty()) return 0;
   size_t last = text.size() - 1;
   while (last > 0 && (text[last] & 0xC0) == 0x80) --last;
-  auto lead = static_cast<unsigned char>(text[last]);
-  size_t bytes = lead < 0xC0 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
-  return last + bytes > text.size() ? last : text.size();
+  return last + character_size(text[last]) > text.size() ? last : text.size();
 }
 
 std::string Utf8Stream::add(std::string_view bytes) {

@@ -23,6 +23,9 @@ void append_utf8(std::string& text, char32_t code_point);
 /// Returns a code point for a message: `'a' U+0061`, `'\n' U+000A`.
 std::string describe(char32_t code_point);
 
+/// Returns the bytes of the character that `lead` begins; 1 for a byte that begins none.
+size_t character_size(char lead);
+
 /// Returns where the last whole character of a text ends that may be cut off in the middle of one.
 size_t last_character_end(std::string_view text);
 

@@ -82,6 +82,14 @@ TEST_F(MarkedText, ConversationsAreWrittenInTheirForm) {
              chatml, Chat::chatml);
       },
       {"line 1", "has tool_calls"});
+  for (auto [kind, text] :
+       {std::pair("first", " the</s>[ rank s</s>]"), {"prepend", " the</s>[  rank s</s>]"}})
+    EXPECT_EQ(
+        read(R"({"prompt": "the</s>", "completion": " rank▁s</s>"})",
+             read_tokenizer(TRIAX_SOURCE_DIR "/tests/fixtures/bpe/pieces/" + std::string(kind)),
+             Chat::plain),
+        std::vector<std::string>{text})
+        << kind;
   auto plain = tokenizer_with({"<|endoftext|>"});
   EXPECT_EQ(read("{\"prompt\": \"a\", \"completion\": \" b\"}\n\n"
                  "{\"prompt\": \"c\", \"completion\": \"\"}\n",

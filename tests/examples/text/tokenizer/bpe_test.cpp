@@ -98,10 +98,27 @@ void expect_equal_tokens_of_parts(const Tokenizer& t, const std::string& folder)
     std::vector<int32_t> tokens;
     size_t cut = t.encode({.text = seen, .source = {}, .goes_on = true}, tokens);
     ASSERT_LE(cut, seen.size());
-    auto rest = t.encode(whole.substr(cut));
-    tokens.insert(tokens.end(), rest.begin(), rest.end());
+    t.encode({.text = whole.substr(cut), .source = {}, .is_rest = cut > 0}, tokens);
     ASSERT_EQ(tokens, t.encode(whole)) << printable(text) << " cut at " << cut;
   }
+}
+
+// A space before a text, or before what is behind an added token, and U+2581 as a space; characters
+// that are no token become bytes.
+TEST(Bpe, EncodesAsTokenizersDoesWithSentencePiecesCharacters) {
+  for (const char* name : {"prepend", "always", "first"}) {
+    std::string folder = fixture + "/pieces/" + name;
+    Tokenizer t = read_tokenizer(folder);
+    EXPECT_EQ(t.json(), read_bytes(folder + "/tokenizer.json")) << name;
+    auto all = encodings(folder);
+    ASSERT_GT(all.size(), 80u);
+    for (auto& [text, tokens] : all) EXPECT_EQ(t.encode(text), tokens) << name << printable(text);
+    EXPECT_EQ(t.decode(t.encode("a the ñ")), " a the ñ");
+    expect_equal_tokens_of_parts(t, folder);
+    EXPECT_EQ(t.hash(), Tokenizer::from_json(t.json() + "\n", "again").hash());
+  }
+  EXPECT_NE(read_tokenizer(fixture + "/pieces/prepend").hash(),
+            read_tokenizer(fixture + "/pieces/first").hash());
 }
 
 std::string replaced(std::string text, const std::string& from, const std::string& to) {
@@ -333,7 +350,7 @@ TEST(Bpe, RefusesTokenizersThatEncodeAnotherWay) {
   refuses("\"add_prefix_space\":false", "\"add_prefix_space\":3", "is not true or false");
   refuses("\"normalizer\":null", "\"normalizer\":{\"type\":\"NFKC\"}", "a normalizer NFKC");
   refuses("\"lstrip\":false", "\"lstrip\":true", "lstrip");
-  refuses("\"byte_fallback\":false", "\"byte_fallback\":true", "byte_fallback");
+  refuses("\"byte_fallback\":false", "\"byte_fallback\":true", "expected a Metaspace of");
   refuses("\"id\":446", "\"id\":445", "445 is the number of");
   refuses("\"merges\":[", "\"merges\":[[\"a\"],", "is not a pair");
   refuses("\"merges\":[", "\"merges\":[3,", "merges");
@@ -346,6 +363,16 @@ TEST(Bpe, RefusesTokenizersThatEncodeAnotherWay) {
   refuses("\"pretokenizers\":[",
           "\"pretokenizers\":[{\"type\":\"ByteLevel\",\"add_prefix_space\":false},",
           "is Split behind ByteLevel; expected nothing");
+  json = read_bytes(fixture + "/pieces/prepend/tokenizer.json");
+  refuses("\"prepend\":\"", "\"prepend\":\"_", "is a normalizer Prepend, which");
+  refuses("\"content\":\"\u2581\"", "\"content\":\"_\"", "is a normalizer Replace, which");
+  refuses("\"type\":\"Prepend\"", "\"type\":\"Strip\"", "is a normalizer Strip, which");
+  refuses("\"pre_tokenizer\":null", "\"pre_tokenizer\":{\"type\":\"Metaspace\"}", "byte_fallback");
+  refuses("<0x41>\"", "<0x4>\"", "`<0x41>` is missing");
+  refuses("\"normalized\":false", "\"normalized\":true", "that are normalized");
+  json = read_bytes(fixture + "/pieces/first/tokenizer.json");
+  refuses("\"replacement\":\"", "\"replacement\":\"_", "a Metaspace of U+2581");
+  refuses("\"prepend_scheme\":\"first", "\"prepend_scheme\":\"last", "is `last`; expected");
   json = read_bytes(fixture + "/tokenizer.json");
   refuses("\"normalizer\":null", "\"normalizer\":{\"type\":\"NFKC\"}", "lines of Python");
   refuses("\"dropout\":null", "\"dropout\":0.1", "export --tokenizer DIR");
