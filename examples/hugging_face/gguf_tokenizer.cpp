@@ -72,19 +72,6 @@ Tokens tokens_of(const nn::JsonReader& root, int64_t rows) {
   return all;
 }
 
-std::vector<std::string> merges_of(const nn::JsonReader& model) {
-  std::vector<std::string> all;
-  for (auto& merge : model.at("merges").elements(size_t(text::most_tokens))) {
-    if (merge.is_text()) all.push_back(merge.text());
-    else {
-      auto pair = merge.elements(2);
-      merge.require(pair.size() == 2, "is no pair of tokens");
-      all.push_back(pair[0].text() + " " + pair[1].text());
-    }
-  }
-  return all;
-}
-
 void add_chat_template(GgufKeys& keys, const std::string& directory) {
   auto read = [&](const char* name) {
     return disk().read(directory + "/" + name, text::largest_tokenizer_file);
@@ -124,7 +111,10 @@ std::string add_tokenizer(GgufKeys& keys, const std::string& directory, int64_t 
     for (int64_t i = 0; i < vocabulary; ++i) scores.push_back(-float(i));
     keys.add("tokenizer.ggml.scores", scores);
   }
-  keys.add("tokenizer.ggml.merges", merges_of(root.at("model")));
+  std::vector<std::string> merges;
+  for (auto& [left, right] : text::merges_in(root.at("model"), file))
+    merges.push_back(left + " " + right);
+  keys.add("tokenizer.ggml.merges", merges);
   keys.add_flag("tokenizer.ggml.add_bos_token", adds_bos(root));
   add_chat_template(keys, directory);
   return pieces || !pre.empty() ? ""

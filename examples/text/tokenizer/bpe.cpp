@@ -332,19 +332,10 @@ class Encoding {
 
   /// Returns true if a space is put before a text between added tokens; `first`: it begins all.
   bool puts_space(std::string_view text, bool first) const {
-    if (text.empty() || (first && is_rest_)) return false;
+    Prefix prefix = bpe_.parts_.prefix;
+    if (text.empty() || prefix == Prefix::none || (first && is_rest_)) return false;
     bool missing = !text.starts_with(' ') && !text.starts_with(shown_space);
-    switch (bpe_.parts_.prefix) {
-      case Prefix::none:
-        return false;
-      case Prefix::all:
-        return true;
-      case Prefix::missing:
-        return missing;
-      case Prefix::first_missing:
-        return missing && first;
-    }
-    return false;
+    return prefix == Prefix::all || (missing && (first || prefix == Prefix::missing));
   }
   size_t spaced_words(const Stretch& s) {
     std::string_view given = text_.substr(s.begin, s.end - s.begin);

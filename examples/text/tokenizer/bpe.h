@@ -107,6 +107,10 @@ constexpr bool prints(int byte) {
 /// Error 65 for one that is damaged or another kind of tokenizer. `text`: the source of `root`.
 std::shared_ptr<const Bpe> bpe_from_json(const nn::JsonReader& root, const std::string& text,
                                          const std::string& name);
+/// Returns the merges of the `model` of a tokenizer.json. Throws Error 65, which begins with
+/// `name`.
+using TokenPairs = std::vector<std::pair<std::string, std::string>>;
+TokenPairs merges_in(const nn::JsonReader& model, const std::string& name);
 /// Reads `vocab.json` and `merges.txt` of a directory, and `added_tokens.json` if it is there. They
 /// do not say how words are cut: as GPT-2 does. Untrusted. Throws Error 65, and 66 if one is
 /// missing.

@@ -29,13 +29,12 @@ std::string shown(std::string_view bytes) {
 }
 
 using TokenNumbers = std::map<std::string, int64_t>;  // numbers of tokens, as files write them
-using Pairs = std::vector<std::pair<std::string, std::string>>;
 
 /// The content of files; not checked yet.
 struct Given {
   std::string name;  ///< begins messages
   TokenNumbers vocabulary;
-  Pairs merges;
+  TokenPairs merges;
   std::string merges_name;
   TokenNumbers added;
   std::set<std::string> late;  ///< those with AddedToken::late
@@ -178,12 +177,14 @@ TokenNumbers numbers_in(const nn::JsonReader& vocabulary) {
   return numbers;
 }
 
-std::pair<std::string, std::string> merge_in(const std::string& line, const Given& g) {
+/// Returns merge `number`, counted from 1, of a line with two tokens; `name` begins messages.
+std::pair<std::string, std::string> merge_in(const std::string& line, const std::string& name,
+                                             size_t number) {
   size_t space = line.find(' ');
   bool two = space != line.npos && space > 0 && space + 1 < line.size() &&
              line.find(' ', space + 1) == line.npos;
-  check_input(two, Exit::data, "{}: merge {}, `{}`; expected two tokens with a space between",
-              g.merges_name, g.merges.size() + 1, printable(line));
+  check_input(two, Exit::data, "{}: merge {}, `{}`; expected two tokens with a space between", name,
+              number, printable(line));
   return {line.substr(0, space), line.substr(space + 1)};
 }
 
@@ -192,7 +193,7 @@ void read_merge_lines(const std::string& text, Given& g) {
   if (lines[0].starts_with("#version")) lines[0].clear();
   for (std::string& line : lines) {
     if (line.ends_with('\r')) line.pop_back();
-    if (!line.empty()) g.merges.push_back(merge_in(line, g));
+    if (!line.empty()) g.merges.push_back(merge_in(line, g.merges_name, g.merges.size() + 1));
   }
 }
 
@@ -225,17 +226,14 @@ bool reads_composed(const nn::JsonReader& root) {
 void read_spaces(const nn::JsonReader& root, Given& g) {
   auto steps = normalizers(root);
   bool metaspace = root.has("pre_tokenizer") && !root.at("pre_tokenizer").is_null();
+  constexpr const char* prepend = R"({"prepend":"▁","type":"Prepend"})";
+  constexpr const char* replace = R"({"content":"▁","pattern":{"String":" "},"type":"Replace"})";
   bool replaces = false;
   for (auto& step : steps) {
-    std::string type = step.at("type").text();
-    if (type == "Prepend" && step.at("prepend").text() == shown_space) {
-      g.prefix = Prefix::all;
-    } else {
-      replaces = type == "Replace" && step.at("pattern").has("String") &&
-                 step.at("pattern").at("String").text() == " " &&
-                 step.at("content").text() == shown_space;
-      refuse_unless(replaces, step);
-    }
+    std::string known = step.literal();
+    refuse_unless(known == prepend || known == replace, step);
+    if (known == prepend) g.prefix = Prefix::all;
+    else replaces = true;
   }
   root.require(replaces != metaspace && (steps.empty() || replaces),
                "has byte_fallback; expected a Metaspace, or a normalizer that replaces spaces");
@@ -286,18 +284,6 @@ void read_kind(const nn::JsonReader& root, Given& g) try {
   throw e.saying(e.what() + std::string(other_tokenizers));
 }
 
-void read_merges(const nn::JsonReader& merges, Given& g) {
-  for (auto& merge : merges.elements(most_tokens)) {
-    if (merge.is_text()) {
-      g.merges.push_back(merge_in(merge.text(), g));
-      continue;
-    }
-    auto both = merge.elements(2);
-    merge.require(both.size() == 2, "is not a pair of tokens");
-    g.merges.emplace_back(both[0].text(), both[1].text());
-  }
-}
-
 /// Returns true if `tokenizers` gives them the same numbers: it takes those of the vocabulary, and
 /// counts on from its end.
 bool read_added(const nn::JsonReader& root, Given& g) {
@@ -330,13 +316,27 @@ bool lacks_added(const Given& g) {
 
 }  // namespace
 
+TokenPairs merges_in(const nn::JsonReader& model, const std::string& name) {
+  TokenPairs all;
+  for (auto& merge : model.at("merges").elements(most_tokens)) {
+    if (merge.is_text()) {
+      all.push_back(merge_in(merge.text(), name, all.size() + 1));
+      continue;
+    }
+    auto both = merge.elements(2);
+    merge.require(both.size() == 2, "is not a pair of tokens");
+    all.emplace_back(both[0].text(), both[1].text());
+  }
+  return all;
+}
+
 std::shared_ptr<const Bpe> bpe_from_json(const nn::JsonReader& root, const std::string& text,
                                          const std::string& name) {
   Given g{.name = "tokenizer: " + name, .merges_name = "tokenizer: " + name};
   read_kind(root, g);
   auto model = root.at("model");
   g.vocabulary = numbers_in(model.at("vocab"));
-  read_merges(model.at("merges"), g);
+  g.merges = merges_in(model, g.merges_name);
   bool alike = !root.has("added_tokens") || read_added(root, g);
   // Older runs wrote such files: added tokens were only in their own list.
   if (alike && !lacks_added(g)) g.json = text;
