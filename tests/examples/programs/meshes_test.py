@@ -91,7 +91,9 @@ if name == "llama":
         ("1x1x2", "--window 2 --recompute selective --sequence-parallel --micro-batch 2"), ("2x1x1", "--window 3 --bitwise --micro-batch 3"),
         ("2x2x2", f"{after} --zero 3 --sequence-parallel --micro-batch 2 --global-batch 8"), ("1x1x2", f"{after} --recompute selective"),
         ("1x2x2", f"{after} --schedule zb-h1 --precision bf16"), ("2x1x1", f"{after} --bitwise --micro-batch 3"),
-        ("1x1x2", f"{after} --recompute selective --tp-pieces 2 --sequence-parallel --micro-batch 2")]]
+        ("1x1x2", f"{after} --recompute selective --tp-pieces 2 --sequence-parallel --micro-batch 2"),
+        ("1x1x2x2", "--window 5 --cp-form gather --context 16 --sequence-parallel"), ("1x1x2x1", f"{after} --context 16"),
+        ("2x2x2x1", f"{after} --window 5 --cp-form gather --context 16 --zero 2")]]
     refused["--norms-after --experts 4"] = "norms-after with experts"
     equal += ["--mesh 1x1x2x1x2 --sequence-parallel --experts 4 --shared-experts 2 --shared-gate --qkv-bias",
               "--mesh 2x1x1 --bitwise --micro-batch 3 --experts 4 --shared-experts 1 --shared-gate --qk-norm head"]
