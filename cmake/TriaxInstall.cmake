@@ -9,7 +9,8 @@ include(TriaxPackage)
 set(libraries triax_core triax_autograd triax_nn triax_optim triax_parallel triax_program)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/triax)
 
-# Static libraries hand on what they link, so a user's project has to find it too.
+# Static libraries hand on all that they link, so a user's project has to find it too; shared ones what
+# their headers need.
 set(package_of_fmt fmt)
 set(package_of_Threads Threads)
 set(package_of_MPI MPI)
@@ -19,7 +20,7 @@ set(package_of_nlohmann_json nlohmann_json)
 set(packages)
 set(TRIAX_CUDA_TARGETS)
 foreach(library ${libraries})
-  get_target_property(links ${library} LINK_LIBRARIES)
+  get_target_property(links ${library} INTERFACE_LINK_LIBRARIES)
   foreach(link ${links})
     if(link MATCHES "([A-Za-z_]+)::")
       set(name ${CMAKE_MATCH_1})
@@ -82,3 +83,4 @@ install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR}
 install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md ${PROJECT_SOURCE_DIR}/LICENSE
   ${PROJECT_SOURCE_DIR}/NOTICE ${PROJECT_SOURCE_DIR}/LICENSES/CC-BY-4.0.txt
   DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright)  # Debian's name

@@ -6,6 +6,9 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+elseif(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  message(WARNING "triax: without a build type it is compiled unoptimised and trains several times slower; "
+                  "expected -DCMAKE_BUILD_TYPE=Release")
 endif()
 find_program(CCACHE ccache)
 if(CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
@@ -33,7 +36,8 @@ find_package(fmt REQUIRED)
 # Libraries are static unless BUILD_SHARED_LIBS asks for others, which minor versions until 1.0 keep apart.
 function(triax_shared target)
   set_target_properties(${target} PROPERTIES VERSION ${PROJECT_VERSION} DEFINE_SYMBOL ""
-    SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+    SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
+    INSTALL_RPATH $ORIGIN INSTALL_RPATH_USE_LINK_PATH TRUE)  # they lie beside each other
 endfunction()
 
 # Headers are included as "triax/core/tensor.h", from the repository as from an installed triax.

@@ -107,7 +107,7 @@ check() {
     "The build makes it: cmake --preset release && cmake --build --preset release"
   [ -x "$found" ] || report $bad_config "$program cannot be executed"
   [ -z "$hosts" ] || check_hosts "no such file"
-  type -P mpirun >/dev/null || report $not_found "there is no mpirun" "Install it: scripts/setup.sh" \
+  type -P mpirun >/dev/null || report $not_found "there is no mpirun" "Install Open MPI: openmpi-bin of Debian and Ubuntu" \
     "Without MPI, ranks can be threads: minigpt train --comm threads --ranks $ranks"
 }
 

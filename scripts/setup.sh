@@ -35,7 +35,7 @@ needs=(
   "program git git"
   "program python3 python3"
   "program ccache ccache"
-  "program mpicxx libopenmpi-dev"
+  "mpi mpi.h libopenmpi-dev" # openmpi-bin alone has mpicxx too
   "program mpirun openmpi-bin"
   "header fmt/format.h libfmt-dev"
   "header nlohmann/json.hpp nlohmann-json3-dev"
@@ -74,6 +74,7 @@ present() {
   case $1 in
     nvcc) have nvcc || [ -x "$toolkit/bin/nvcc" ] ;;
     cuda) have g++ && g++ -x c++ -E -include "$2" "${includes[@]}" /dev/null >/dev/null 2>&1 ;;
+    mpi) have mpicxx && mpicxx -x c++ -E -include "$2" /dev/null >/dev/null 2>&1 ;;
     program) have "$2" ;;
     header) have g++ && g++ -x c++ -E -include "$2" /dev/null >/dev/null 2>&1 ;;
   esac

@@ -67,8 +67,9 @@ class Pieces {
     size_t end = 0;
     for (size_t bytes = piece_bytes; end == 0; bytes *= 2) {
       check_input(bytes <= most_piece_bytes, Exit::data,
-                  "data: {}: {} bytes from byte {} on are one word; expected text", input.path,
-                  most_piece_bytes, byte_);
+                  "data: {}: {} bytes from byte {} on are one word; expected text, and a tokenizer "
+                  "whose merges do not reach across spaces",
+                  input.path, most_piece_bytes, byte_);
       piece.text.resize(std::min<uint64_t>(left, bytes));
       file_->read_at(byte_, piece.text.data(), piece.text.size());
       end = cut({piece.text, piece.source, left > bytes, byte_ > 0});

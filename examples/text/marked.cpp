@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "examples/text/tokenizer/bpe.h"
 #include "triax/core/check.h"
 #include "triax/core/io/checksum.h"
 #include "triax/core/io/files.h"
@@ -114,7 +115,9 @@ Rendered rendered(const nn::JsonReader& line, Chat chat, const Tokenizer& tokeni
   using enum Rendered::Part;
   Rendered all{tokenizer};
   if (chat == Chat::plain) {
-    std::string end = tokenizer.token("<|endoftext|>") ? "<|endoftext|>" : "";
+    std::string end;
+    for (const char* token : {"<|endoftext|>", "</s>"})
+      if (end.empty() && tokenizer.token(token)) end = token;
     all.add(line.at("prompt").text(), said);
     all.add(line.at("completion").text() + end, answer);
     return all;
@@ -129,7 +132,9 @@ Rendered rendered(const nn::JsonReader& line, Chat chat, const Tokenizer& tokeni
   all.add(form.begin, said);
   if (line.has("messages"))
     for (auto& m : line.at("messages").elements(1 << 16)) {
-      m.require(!m.has("tool_calls"), "has tool_calls, which no form here has; expected content");
+      bool calls = m.has("tool_calls") && !m.at("tool_calls").is_null() &&
+                   m.at("tool_calls").literal() != "[]";
+      m.require(!calls, "has tool_calls, which no form here has; expected content");
       bool counts =
           m.at("role").text() == "assistant" && !(m.has("weight") && m.at("weight").real() == 0);
       message(m.at("role").text(), m.at("content").text(), counts ? answer : said);
@@ -142,11 +147,15 @@ Rendered rendered(const nn::JsonReader& line, Chat chat, const Tokenizer& tokeni
 
 /// Returns where a token ends in a text that begins at `at` and is spelled by it
 /// (Tokenizer::normal).
-size_t end_of(const std::string& token, const std::string& text, size_t at) {
+size_t end_of(const std::string& token, std::string_view text, size_t at) {
+  auto begins = [&](std::string_view part) {
+    return text.substr(std::min(at, text.size())).starts_with(part);
+  };
+  if (begins(token)) return at + token.size();
   for (char c : token)
     if (c != ' ') ++at;
-    else if (text.compare(at, 3, "\u2581") == 0) at += 3;
-    else at += text.compare(at, 1, " ") == 0;  // else put there by the tokenizer
+    else if (begins(shown_space)) at += shown_space.size();
+    else at += begins(" ");  // else put there by the tokenizer
   return at;
 }
 

@@ -58,9 +58,8 @@ Words plan(const std::string& program, const Words& words) {
 /// Returns the JSON of a schedule's timeline; `times`: F, B, W, C of `schedule --times`.
 std::string schedule(const std::string& name, int pp, int micros, int chunks,
                      const std::array<double, 4>& times) {
-  check_input(pp >= 1 && pp <= 1024 && micros >= 1 && micros <= 4096 && chunks <= 1024,
-              Exit::config,
-              "schedule: pp {}, micros {}, chunks {}; expected 1 to 1024, 1 to 4096, at most 1024",
+  check_input(pp >= 1 && pp <= 1024 && micros >= 1 && micros <= 4096 && chunks <= 64, Exit::config,
+              "schedule: pp {}, micros {}, chunks {}; expected 1 to 1024, 1 to 4096, at most 64",
               pp, micros, chunks);
   parallel::Schedule found = parallel::schedule_named(name);
   parallel::PipelineShape shape{pp, chunks > 0 ? chunks : found.chunks, micros, found.placement};

@@ -24,8 +24,10 @@ size_t bytes_for(std::string_view text, size_t count) {
 
 }  // namespace
 
-std::string with_spaces(std::string_view text) {
+std::string with_spaces(std::string_view text, std::string_view before) {
   std::string spaced;
+  spaced.reserve(before.size() + text.size());
+  spaced = before;
   for (size_t at = 0; at < text.size();) {
     size_t next = std::min(text.find(shown_space, at), text.size());
     spaced.append(text, at, next - at);
@@ -51,22 +53,20 @@ Bpe::Bpe(BpeParts parts) : parts_(std::move(parts)) {
   }
   if (has_characters())
     for (auto& [bytes, number] : numbers)
-      if (bytes.size() > 1 && bytes.size() == character_size(bytes[0])) {
-        characters_.emplace(bytes, number);
-        note_pairs(bytes);
-      }
+      if (bytes.size() == character_size(bytes[0])) note_pairs(bytes);
   merges_.resize(std::bit_ceil(4 * parts_.merges.size() + 1));
   int32_t rank = 0;
   for (auto [left, right] : parts_.merges) {
     std::string bytes = tokens.at(size_t(left)) + tokens.at(size_t(right));
     auto both = numbers.find(bytes);
-    check(both != numbers.end(), "bpe: tokens {} and {} make no token", left, right);
+    check_input(both != numbers.end(), Exit::data, "bpe: tokens {} and {} make no token", left,
+                right);
     Merge merge{key(left, right), rank, both->second};
     auto& place = merges_[size_t(&place_of(merge.pair) - merges_.data())];
     if (place.pair != merge.pair) place = merge, ++rank;
     note_pairs(bytes);
   }
-  if (parts_.whole_words) whole_words_ = std::move(numbers);
+  if (parts_.whole_words || has_characters()) by_bytes_ = std::move(numbers);
 }
 
 void Bpe::note_pairs(std::string_view bytes) {
@@ -77,7 +77,7 @@ void Bpe::note_pairs(std::string_view bytes) {
 std::pair<int32_t, size_t> Bpe::first_symbol(std::string_view word) const {
   size_t bytes = has_characters() ? character_size(word[0]) : 1;
   if (bytes > 1)
-    if (auto found = characters_.find(word.substr(0, bytes)); found != characters_.end())
+    if (auto found = by_bytes_.find(word.substr(0, bytes)); found != by_bytes_.end())
       return {found->second, bytes};
   return {byte_token_[static_cast<unsigned char>(word[0])], 1};
 }
@@ -141,8 +141,8 @@ class Merger {
     auto& k = known_[word];
     if (k.count == 0) {
       k.begin = tokens_.size();
-      auto whole = bpe_.whole_words_.find(word);
-      if (whole != bpe_.whole_words_.end()) tokens_.push_back(whole->second);
+      auto whole = bpe_.parts_.whole_words ? bpe_.by_bytes_.find(word) : bpe_.by_bytes_.end();
+      if (whole != bpe_.by_bytes_.end()) tokens_.push_back(whole->second);
       else merge_parts(word);
       k.count = tokens_.size() - k.begin;
     } else {
@@ -314,7 +314,7 @@ class Encoding {
     for (size_t before = tokens_.size();; tokens_.resize(before)) {
       auto made = composed(given);
       if (!made) return parts(true, {s.begin, s.begin + given.size(), s.goes_on});
-      Encoding inner(bpe_, {made->text, source_, s.goes_on, is_rest_}, tokens_);
+      Encoding inner(bpe_, {made->text, source_, s.goes_on}, tokens_);
       size_t reached = inner.parts(true, {0, made->text.size(), s.goes_on});
       if (!s.goes_on) return s.end;
       auto place =
@@ -330,7 +330,7 @@ class Encoding {
         s, [this](size_t begin, size_t end) { merger_.encode(text_.substr(begin, end - begin)); });
   }
 
-  /// Returns true if a space is put before a text between added tokens; `first`: it begins all.
+  /// Returns true if a space is put before a text between added tokens; `first`: at the beginning.
   bool puts_space(std::string_view text, bool first) const {
     Prefix prefix = bpe_.parts_.prefix;
     if (text.empty() || prefix == Prefix::none || (first && is_rest_)) return false;
@@ -340,7 +340,7 @@ class Encoding {
   size_t spaced_words(const Stretch& s) {
     std::string_view given = text_.substr(s.begin, s.end - s.begin);
     bool space = puts_space(given, s.begin == 0);
-    const std::string& text = spaced_.emplace_back((space ? " " : "") + with_spaces(given));
+    const std::string& text = spaced_.emplace_back(with_spaces(given, space ? " " : ""));
     size_t reached = WordReader(bpe_.parts_.words, text, source_)
                          .read({0, text.size(), s.goes_on}, [&](size_t begin, size_t end) {
                            merger_.encode(std::string_view(text).substr(begin, end - begin));

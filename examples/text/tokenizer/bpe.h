@@ -28,7 +28,7 @@ enum class Prefix { none, all, missing, first_missing };
 
 /// The parts of BPE.
 struct BpeParts {
-  std::vector<std::string> tokens;  ///< their bytes, by number; every single byte is a token
+  std::vector<std::string> tokens;  ///< their bytes, by number; byte-level: every byte is one
   /// The merges, two tokens each, whose bytes together are a token; the first are merged first.
   std::vector<std::pair<int32_t, int32_t>> merges;
   std::vector<AddedToken> added;  ///< by number
@@ -89,13 +89,12 @@ class Bpe : public Vocabulary {
   std::array<int32_t, 256> byte_token_{};
   std::array<std::bitset<256>, 256> joined_;  // bytes that follow one another in some merged token
   std::vector<Merge> merges_;  // by their hash; a pair whose place is taken has the next free one
-  std::unordered_map<std::string_view, int32_t> whole_words_;  // if they are not merged
-  std::unordered_map<std::string_view, int32_t> characters_;  // of several bytes; if has_characters
+  std::unordered_map<std::string_view, int32_t> by_bytes_;  // if whole_words or has_characters
 };
 
 inline constexpr std::string_view shown_space = "\u2581";  ///< a space, as SentencePiece shows it
-/// Returns a text with spaces in place of U+2581.
-std::string with_spaces(std::string_view text);
+/// Returns `before`, and a text with spaces in place of U+2581.
+std::string with_spaces(std::string_view text, std::string_view before = "");
 
 /// True if a byte prints as Latin-1. Such bytes stand for themselves in files, and are the first
 /// tokens.
@@ -107,9 +106,8 @@ constexpr bool prints(int byte) {
 /// Error 65 for one that is damaged or another kind of tokenizer. `text`: the source of `root`.
 std::shared_ptr<const Bpe> bpe_from_json(const nn::JsonReader& root, const std::string& text,
                                          const std::string& name);
-/// Returns the merges of the `model` of a tokenizer.json. Throws Error 65, which begins with
-/// `name`.
 using TokenPairs = std::vector<std::pair<std::string, std::string>>;
+/// Returns the merges of the `model` of a tokenizer.json, of which `name` is. Throws Error 65.
 TokenPairs merges_in(const nn::JsonReader& model, const std::string& name);
 /// Reads `vocab.json` and `merges.txt` of a directory, and `added_tokens.json` if it is there. They
 /// do not say how words are cut: as GPT-2 does. Untrusted. Throws Error 65, and 66 if one is

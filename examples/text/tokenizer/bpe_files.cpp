@@ -67,9 +67,10 @@ std::optional<std::string> shown_by(const std::string& token, const Given& given
 std::string bytes_of(const std::string& token, const Given& given) {
   check_input(!token.empty(), Exit::data, "{}: a token is empty; expected bytes", given.name);
   auto bytes = shown_by(token, given);
-  check_input(bytes.has_value(), Exit::data,
-              "{}: token `{}` stands for no bytes; expected a byte-level vocabulary{}", given.name,
-              printable(token), other_tokenizers);
+  check_input(bytes.has_value(), Exit::data, "{}: token `{}` stands for no bytes; expected {}{}",
+              given.name, printable(token),
+              given.has_characters ? "no space in it" : "a byte-level vocabulary",
+              other_tokenizers);
   return *bytes;
 }
 
@@ -107,20 +108,21 @@ std::vector<std::string> alphabet(const Given& g) {
 /// Returns first symbols, and the results of merges; all in the vocabulary.
 std::set<std::string> made_in(const Given& g) {
   std::set<std::string> made;
-  for (auto& [token, number] : g.vocabulary)
-    if (g.has_characters && !token.empty() && token.size() == character_size(token[0]))
-      made.insert(token);
   for (auto& token : alphabet(g)) {
     check_input(g.vocabulary.contains(token), Exit::data,
                 "{}: `{}` is missing; expected a token for each of the 256 bytes{}", g.name, token,
                 other_tokenizers);
     made.insert(token);
   }
+  auto fallback = g.has_characters ? made : std::set<std::string>();  // are never merged
+  for (auto& [token, number] : g.vocabulary)
+    if (g.has_characters && !token.empty() && token.size() == character_size(token[0]))
+      made.insert(token);
   for (size_t i = 0; i < g.merges.size(); ++i) {
     auto& [left, right] = g.merges[i];
     for (auto& token : {left, right, left + right})
-      check_input(g.vocabulary.contains(token), Exit::data,
-                  "{}: merge {}, `{} {}`: `{}` is not in the vocabulary of {} tokens",
+      check_input(g.vocabulary.contains(token) && !fallback.contains(token), Exit::data,
+                  "{}: merge {}, `{} {}`: `{}` is not in the vocabulary of {} tokens to merge",
                   g.merges_name, i + 1, printable(left), printable(right), printable(token),
                   g.vocabulary.size());
     made.insert(left + right);
@@ -144,12 +146,6 @@ std::shared_ptr<const Bpe> checked(const Given& g) {
   for (auto& [token, number] : g.vocabulary)
     if (!g.added.contains(token)) parts.tokens[size_t(number)] = bytes_of(token, g);
   auto made = made_in(g);
-  if (g.has_characters)
-    for (auto& token : alphabet(g)) {
-      auto number = int32_t(g.vocabulary.at(token));
-      parts.tokens[size_t(number)] = static_cast<char>(parts.fallback.size());
-      parts.fallback.push_back(number);
-    }
   for (auto& [token, number] : g.vocabulary)  // a file that was cut off would encode otherwise
     check_input(g.whole_words || made.contains(token) || g.added.contains(token), Exit::data,
                 "{}: no merge makes token {}, `{}`; expected a merge for every token that is "
@@ -163,6 +159,12 @@ std::shared_ptr<const Bpe> checked(const Given& g) {
     parts.added.push_back(
         {int32_t(number), content, g.late.contains(content) && !all_late, ordinary});
   }
+  if (g.has_characters)
+    for (auto& token : alphabet(g)) {
+      auto number = int32_t(g.vocabulary.at(token));
+      parts.tokens[size_t(number)] = static_cast<char>(parts.fallback.size());
+      parts.fallback.push_back(number);
+    }
   for (auto& [left, right] : g.merges)
     parts.merges.emplace_back(int32_t(g.vocabulary.at(left)), int32_t(g.vocabulary.at(right)));
   return std::make_shared<Bpe>(std::move(parts));
@@ -231,12 +233,14 @@ void read_spaces(const nn::JsonReader& root, Given& g) {
   bool replaces = false;
   for (auto& step : steps) {
     std::string known = step.literal();
-    refuse_unless(known == prepend || known == replace, step);
+    refuse_unless(known == replace ? !replaces : known == prepend && g.prefix == Prefix::none,
+                  step);
     if (known == prepend) g.prefix = Prefix::all;
     else replaces = true;
   }
-  root.require(replaces != metaspace && (steps.empty() || replaces),
-               "has byte_fallback; expected a Metaspace, or a normalizer that replaces spaces");
+  root.require(
+      replaces != metaspace && (steps.empty() || replaces),
+      "has byte_fallback; expected a Metaspace, or else a normalizer that replaces spaces");
   g.words = Words(std::vector<WordSplit>());
   if (!metaspace) return;
   auto m = root.at("pre_tokenizer");
@@ -253,13 +257,19 @@ void read_spaces(const nn::JsonReader& root, Given& g) {
   if (flag_in(m, "split", true)) g.words = Words({{" ", WordSplit::Match::merged_with_next}});
 }
 
-/// Cuts texts before spaces if no merge reaches across, which is as good as no cut, and faster.
-void cut_before_spaces(Given& g) {
+/// Refuses what tokenizers of this kind do not have here, and cuts texts before spaces if no merge
+/// reaches across, which is as good as no cut, and faster.
+void check_characters(const nn::JsonReader& root, Given& g) {
+  auto require = [&](bool fits, const char* what) {
+    root.require(fits, fmt::format("has byte_fallback and {}{}", what, other_tokenizers));
+  };
+  require(!g.json.empty(), "added tokens whose numbers do not follow those of the vocabulary");
+  require(g.late.empty() || normalizers(root).empty(), "added tokens that are normalized");
+  require(g.vocabulary.contains(std::string(shown_space)), "no token for U+2581, a space");
   auto crosses = [](auto& merge) {
     return !merge.first.ends_with(shown_space) && merge.second.starts_with(shown_space);
   };
-  if (g.has_characters && g.words.splits().empty() && !g.whole_words &&
-      std::ranges::none_of(g.merges, crosses))
+  if (g.words.splits().empty() && !g.whole_words && std::ranges::none_of(g.merges, crosses))
     g.words = Words({{" *[^ ]+| +"}});
 }
 
@@ -341,11 +351,7 @@ std::shared_ptr<const Bpe> bpe_from_json(const nn::JsonReader& root, const std::
   // Older runs wrote such files: added tokens were only in their own list.
   if (alike && !lacks_added(g)) g.json = text;
   else g.vocabulary.insert(g.added.begin(), g.added.end());
-  bool fits =
-      !g.has_characters || (!g.json.empty() && (g.late.empty() || normalizers(root).empty()));
-  root.require(fits, std::string("has added tokens behind a gap, or that are normalized") +
-                         other_tokenizers);
-  cut_before_spaces(g);
+  if (g.has_characters) check_characters(root, g);
   return checked(g);
 }
 
@@ -395,9 +401,9 @@ std::string Bpe::document(Form form) const {
   for (auto [left, right] : parts_.merges)
     merges.push_back(
         nn::quoted(shown(parts_.tokens[size_t(left)]) + " " + shown(parts_.tokens[size_t(right)])));
-  std::string normalizer = parts_.composes    ? R"({"type":"NFC"})"
-                           : has_characters() ? fmt::format("\"space {}\"", int(parts_.prefix))
-                                              : "null";  // of an identity
+  std::string normalizer = parts_.composes ? R"({"type":"NFC"})" : "null";
+  if (has_characters())  // for an identity alone: such a file is written as it was read
+    normalizer = fmt::format("\"{} {}\"", int(parts_.prefix), join(parts_.fallback, " "));
   return R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[)" +
          join(added, ",") + R"(],"normalizer":)" + normalizer + R"(,"pre_tokenizer":)" +
          to_json(parts_.words) +

@@ -31,7 +31,8 @@ std::vector<int32_t> Tokenizer::encode(std::string_view text, const Source& sour
 }
 
 std::optional<int32_t> Tokenizer::token(std::string_view text) const try {
-  auto tokens = encode(text);
+  std::vector<int32_t> tokens;
+  v_->encode({.text = text, .is_rest = true}, tokens);
   return tokens.size() == 1 ? std::optional(tokens[0]) : std::nullopt;
 } catch (const Error&) {  // not of its characters
   return {};

@@ -30,7 +30,7 @@ struct WordSplit {
 inline constexpr std::string_view gpt2_pattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
-/// The rule that cuts a text into words, which byte-level BPE does not merge across: each step cuts
+/// The rule that cuts a text into words, which BPE does not merge across: each step cuts
 /// the words of the one before. A cheap handle.
 class Words {
  public:

@@ -30,8 +30,11 @@ class Triax(CMakePackage, CudaPackage):
     depends_on("utf8proc", when="+programs")
     depends_on("mpi@3.1:", when="+mpi")
     depends_on("cuda@13:", when="+cuda")
-    depends_on("cudnn@9:", when="+cuda")
+    depends_on("cudnn@9.10.2:", when="+cuda")
     depends_on("nccl@2.28:", when="+cuda")
+
+    for needed in ("googletest", "dlpack", "benchmark"):
+        depends_on(needed, type="test")
 
     conflicts("%gcc@:11", msg="triax is C++20 and needs g++ 12 or later")
     conflicts("target=aarch64:", msg="triax has kernels for x86-64")
@@ -39,7 +42,7 @@ class Triax(CMakePackage, CudaPackage):
     generator("ninja")
 
     def cmake_args(self):
-        return [
+        args = [
             self.define("TRIAX_TESTS", self.run_tests),
             self.define_from_variant("TRIAX_EXAMPLES", "programs"),
             self.define("TRIAX_MPI", "ON" if self.spec.satisfies("+mpi") else "OFF"),
@@ -47,3 +50,6 @@ class Triax(CMakePackage, CudaPackage):
             self.define_from_variant("BUILD_SHARED_LIBS", "shared"),
             self.define("CMAKE_UNITY_BUILD", True),
         ]
+        if self.spec.satisfies("+cuda") and not self.spec.satisfies("cuda_arch=none"):
+            args.append(self.define("CMAKE_CUDA_ARCHITECTURES", self.spec.variants["cuda_arch"].value))
+        return args
