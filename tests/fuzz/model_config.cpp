@@ -1,6 +1,5 @@
 // config.json of a Hugging Face model, asked for values of every kind.
-#include "examples/hugging_face/model_config.h"
-
+#include "examples/hugging_face/source.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
