@@ -11,8 +11,7 @@ using parallel::SettingGroup;
 parallel::SettingTraits must() { return {.shown = "none, must be given"}; }
 
 parallel::Settings import_settings(const Architecture& a, ImportOptions& o) {
-  SettingGroup in("Import");
-  return in
+  return SettingGroup("Import")
       .add("from|model|model-name-or-path|pretrained", "DIR",
            a.open_file
                ? "model directory of Hugging Face (config.json and model.safetensors), or a file "
@@ -25,8 +24,7 @@ parallel::Settings import_settings(const Architecture& a, ImportOptions& o) {
 }
 
 parallel::Settings export_settings(ExportOptions& o) {
-  SettingGroup out("Export");
-  return out
+  return SettingGroup("Export")
       .add("checkpoint|ckpt|ckpt-path|model|model-path|out-dir", "DIR",
            "checkpoint RUN/step-N, or a run directory, whose newest is taken", &o.checkpoint,
            must())

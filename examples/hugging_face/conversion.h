@@ -4,8 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "examples/hugging_face/model_config.h"
-#include "examples/hugging_face/weights.h"
+#include "examples/hugging_face/source.h"
 #include "triax/core/io/files.h"
 #include "triax/core/tensor.h"
 #include "triax/parallel/program/program.h"
@@ -36,12 +35,6 @@ struct Rule {
 inline Rule same(std::string ours, std::string theirs, const Shape& full) {
   return {std::move(ours), full, {{std::move(theirs), full}}};
 }
-
-/// A model that is to be imported.
-struct Source {
-  ModelConfig config;
-  Weights weights;
-};
 
 /// The keys of config.json and their values as JSON.
 using Keys = std::vector<std::pair<std::string, std::string>>;

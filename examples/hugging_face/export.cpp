@@ -90,10 +90,6 @@ void write_weights(const std::vector<nn::NamedTensor>& all, double limit, const 
             total, map));
 }
 
-const char* torch_name(DType t) {
-  return t == f32 ? "float32" : t == bf16 ? "bfloat16" : "float16";
-}
-
 bool is_tokenizer(const std::string& name) {
   return name == "tokenizer.json" || name == "tokenizer.model" || name == "vocab.json";
 }
@@ -113,13 +109,6 @@ std::string type_in(const std::string& directory) {
   return known ? config->at("model_type").text() : "";
 }
 
-/// True if files of a tokenizer name the class that transformers reads them with: by themselves, or
-/// by the type of this model.
-bool say_class(const std::vector<std::string>& names, const std::string& from,
-               const std::string& type) {
-  return std::ranges::count(names, "tokenizer_config.json") > 0 || type_in(from) == type;
-}
-
 /// Returns the directory of the tokenizer's files: as named, or beside the checkpoint.
 std::string files_beside(const parallel::Checkpoint& checkpoint, const ExportOptions& o) {
   if (!o.tokenizer.empty()) return o.tokenizer;
@@ -136,17 +125,18 @@ void give_tokenizer(const ExportOptions& o, const std::string& type,
   check_input(found || o.tokenizer.empty(), Exit::not_found,
               "export: tokenizer={} has no tokenizer.json, tokenizer.model or vocab.json",
               o.tokenizer);
-  if (!found || (o.tokenizer.empty() && !say_class(names, from, type)))
+  // Files name the class that transformers reads them with, or it is that of this model's type.
+  bool named = std::ranges::count(names, "tokenizer_config.json") > 0 || type_in(from) == type;
+  if (!found || (o.tokenizer.empty() && !named))
     for (auto& name : write_tokenizer_files(checkpoint.state(), to, files))
       if (std::ranges::count(names, name) == 0) names.push_back(name);
   std::string cure = "--tokenizer DIR names a directory that has some";
   auto settings = parallel::saved_settings(checkpoint);
   bool foreign = settings["tokenizer"].starts_with("\"gpt2:") || settings["init"].size() > 2;
-  if (std::ranges::none_of(names, is_tokenizer))
-    fmt::print("no tokenizer files: the checkpoint has no BPE; {}\n", cure);
+  bool any = std::ranges::any_of(names, is_tokenizer);
+  if (!any) fmt::print("no tokenizer files: the checkpoint has no BPE; {}\n", cure);
   else if (!found && foreign)
     fmt::print("no chat template or other files of the tokenizer are in {}; {}\n", from, cure);
-  bool any = std::ranges::any_of(names, is_tokenizer);
   if (!names.empty()) fmt::print("{}: {}\n", any ? "tokenizer files" : "copied", join(names, ", "));
 }
 
@@ -207,7 +197,7 @@ std::string config_text(const Architecture& a, const std::string& wanted, DType 
   for (const FixedKey& f : a.fixed) add(f.key, f.allowed[0]);
   for (auto& [key, value] : a.config(wanted)) add(key, value);
   for (auto& [key, value] : ends) add(key, value);  // if null: transformers has its own defaults
-  add("torch_dtype", nn::quoted(torch_name(dtype)));
+  add("torch_dtype", nn::quoted(dtype == f32 ? "float32" : dtype == bf16 ? "bfloat16" : "float16"));
   return text + "\n}\n";
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "examples/hugging_face/gguf_writer.h"
 #include "examples/hugging_face/stream.h"
 #include "triax/core/check.h"
 #include "triax/core/io/json.h"

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "examples/hugging_face/gguf_writer.h"
+#include "examples/hugging_face/gguf.h"
 #include "examples/text/tokenizer/bpe.h"
 #include "triax/core/check.h"
 #include "triax/core/io/files.h"

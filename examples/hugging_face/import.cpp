@@ -11,7 +11,6 @@
 #include "examples/hugging_face/conversion.h"
 #include "examples/hugging_face/stream.h"
 #include "examples/hugging_face/tokenizer_files.h"
-#include "examples/hugging_face/weights.h"
 #include "triax/core/check.h"
 #include "triax/core/io/checksum.h"
 #include "triax/parallel/checkpoint/directory.h"

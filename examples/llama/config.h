@@ -7,8 +7,7 @@
 /// Returns the flags of attention.
 inline triax::parallel::Settings attention_settings(LlamaConfig& c) {
   using QkNorm = LlamaConfig::QkNorm;
-  triax::parallel::SettingGroup group("Model");
-  return group
+  return triax::parallel::SettingGroup("Model")
       .add("head-dim|kv-channels", "N", "features of a head; 0: width / heads", &c.head_dim,
            {.range = {0, 1 << 24}})
       .add("qkv-bias|add-qkv-bias", "", "biases of queries, keys and values", &c.qkv_bias)
@@ -37,9 +36,8 @@ inline triax::parallel::Settings attention_settings(LlamaConfig& c) {
 /// Returns the flags of mixtures of experts that make up the model.
 inline triax::parallel::Settings expert_settings(LlamaConfig& c) {
   using Router = triax::parallel::RouterOptions;
-  triax::parallel::SettingGroup group("Model");
   triax::parallel::SettingTraits size{.range = {0, 1 << 24}};
-  return group
+  return triax::parallel::SettingGroup("Model")
       .add("experts|num-experts|num-local-experts|n-routed-experts", "N",
            "experts of each block, in place of one MLP; 0: none", &c.router.experts,
            {.range = {0, 65536}})
@@ -66,8 +64,7 @@ inline triax::parallel::Settings expert_settings(LlamaConfig& c) {
 /// Returns the flags of how mixtures of experts are trained.
 inline triax::parallel::Settings balance_settings(LlamaConfig& c) {
   using Router = triax::parallel::RouterOptions;
-  triax::parallel::SettingGroup group("Experts", triax::parallel::OnResume::say);
-  return group
+  return triax::parallel::SettingGroup("Experts", triax::parallel::OnResume::say)
       .add("balance|moe-aux-loss-coeff|router-aux-loss-coef", "X",
            "factor of the load-balancing loss", &c.router.balance, {.range = {0}})
       .add("balance-over|moe-router-load-balancing-type", "sequence|step|micro-batch",
@@ -88,9 +85,8 @@ inline triax::parallel::Settings balance_settings(LlamaConfig& c) {
 
 /// Returns the flags of a Llama.
 inline triax::parallel::Settings settings(LlamaConfig& c) {
-  triax::parallel::SettingGroup group("Model");
   triax::parallel::SettingTraits size{.range = {1, 1 << 24}};
-  return group
+  return triax::parallel::SettingGroup("Model")
       .add("layers|num-layers|num-hidden-layers|n-layers|n-layer|depth", "N", "transformer blocks",
            &c.layers, size)
       .add("width|d-model|hidden-size|embedding-size|n-embd|embed-dim|dim", "N",

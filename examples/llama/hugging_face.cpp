@@ -1,9 +1,7 @@
-#include "examples/llama/hugging_face.h"
-
 #include <algorithm>
 #include <utility>
 
-#include "examples/llama/config.h"
+#include "examples/llama/program.h"
 #include "triax/core/check.h"
 
 using namespace triax;

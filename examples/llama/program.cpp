@@ -1,9 +1,29 @@
 #include "examples/llama/program.h"
 
-#include "examples/llama/hugging_face.h"
-#include "examples/llama/schedules.h"
+#include <algorithm>
+
+#include "triax/parallel/pipeline/schedule.h"
 
 using namespace triax;
+
+namespace {
+
+/// A pipeline schedule of this program's own: 1F1B whose warm-up is twice as deep. More activations
+/// are live, and slow links delay it less. One chunk per stage.
+parallel::Actions eager_1f1b(const parallel::PipelineShape& shape, int stage) {
+  using parallel::Action;
+  parallel::Actions list;
+  int warm = std::min(2 * (shape.stages - stage - 1), shape.micros);
+  for (int m = 0; m < warm; ++m) list.push_back({Action::forward, 0, m});
+  for (int m = warm; m < shape.micros; ++m) {
+    list.push_back({Action::forward, 0, m});
+    list.push_back({Action::backward, 0, m - warm});
+  }
+  for (int m = shape.micros - warm; m < shape.micros; ++m) list.push_back({Action::backward, 0, m});
+  return list;
+}
+
+}  // namespace
 
 parallel::ProgramOptions program_options(LlamaOptions& o) {
   parallel::TrainOptions train;

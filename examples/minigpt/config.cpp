@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "examples/minigpt/hugging_face.h"
 #include "examples/minigpt/model.h"
 #include "triax/core/check.h"
 #include "triax/parallel/train/options/groups.h"
@@ -47,8 +46,7 @@ void check_model(const ModelConfig& m) {
 }
 
 parallel::Settings model_settings(ModelConfig& m) {
-  parallel::SettingGroup group("Model");
-  return group
+  return parallel::SettingGroup("Model")
       .add("layers|num-layers|n-layers|n-layer|depth", "N", "transformer blocks", &m.layers,
            {.range = {1, huge}})
       .add("heads|num-heads|n-heads|n-head|num-attention-heads", "N", "attention heads", &m.heads,

@@ -1,10 +1,10 @@
 #pragma once
 #include <cstdint>
 
+#include "examples/hugging_face/conversion.h"
 #include "examples/text/make_shards.h"
 #include "examples/text/sample.h"
 #include "examples/text/text_data.h"
-#include "triax/parallel/tensor/lora.h"
 
 namespace triax::minigpt {
 
@@ -34,6 +34,15 @@ parallel::Task task(const Config& c);
 
 /// Returns the GPT that a run has saved. Throws Error 65.
 text::TextModel model_of(const parallel::Checkpoint& checkpoint, const text::Tokenizer& tokenizer);
+
+/// Returns GPT-2 (Radford et al., 2019), as transformers' GPT2LMHeadModel keeps it, in terms of
+/// this GPT. `c` outlives it.
+hf::Architecture gpt2(Config& c);
+
+/// Opens a GPT-2 checkpoint of llm.c (github.com/karpathy/llm.c, train_gpt2.py, write_model), such
+/// as gpt2_124M.bin, as if transformers had saved it: versions 3 (fp32) and 5 (bf16), whose table
+/// of tokens has padding rows, which are left out. Throws Error 65, 66 or 74.
+hf::Source open_llm_c(const std::string& path, const Files& files);
 
 /// Returns all of minigpt, over configurations that outlive it.
 parallel::ProgramOptions program_options(Config& c, text::SampleOptions& sample);

@@ -1,5 +1,4 @@
-#include "examples/minigpt/hugging_face.h"
-
+#include "examples/minigpt/config.h"
 #include "triax/core/check.h"
 
 namespace triax::minigpt {
@@ -8,19 +7,14 @@ namespace {
 using hf::Rule;
 using hf::same;
 
-/// Reads the dropout: there, one probability for each place of it.
-double read_dropout(const hf::ModelConfig& c) {
+void read(const hf::ModelConfig& c, ModelConfig& m) {
   double p = c.real("resid_pdrop", 0.1), e = c.real("embd_pdrop", 0.1),
          a = c.real("attn_pdrop", 0.1);
   check_input(p == e && p == a, Exit::data,
               "{}: resid_pdrop {}, embd_pdrop {}, attn_pdrop {}; expected equal ones: here one "
               "probability holds for all",
               c.path(), p, e, a);
-  return p;
-}
-
-void read(const hf::ModelConfig& c, ModelConfig& m) {
-  m.dropout = read_dropout(c);
+  m.dropout = p;
   c.expect("n_inner", {"null", std::to_string(4 * m.width)},
            "the MLP has 4 x n_embd features here");
   check_model(m);

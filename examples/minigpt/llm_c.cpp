@@ -1,7 +1,7 @@
 #include <array>
 #include <memory>
 
-#include "examples/minigpt/hugging_face.h"
+#include "examples/minigpt/config.h"
 #include "triax/core/check.h"
 
 namespace triax::minigpt {

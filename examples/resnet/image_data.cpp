@@ -16,16 +16,6 @@ constexpr auto where_from =
     "  These are the \"CIFAR-10 binary version\" of https://www.cs.toronto.edu/~kriz/cifar.html, "
     "unpacked: cifar-10-batches-bin.";
 
-/// Returns the augmentation. Digits are not mirrored: a 2 would look like a 5.
-std::string augmentation(const DataOptions& o) {
-  if (!o.augment.empty()) return o.augment;
-  return o.data.empty() ? "crop" : "crop-flip";
-}
-
-ImageOptions image_options(const std::string& augment) {
-  return {.padding = augment == "off" ? 0 : 4, .flip = augment == "crop-flip"};
-}
-
 struct Split {
   std::string records;
   int64_t train = 0;  // the first so many are to train on, the others held out
@@ -107,9 +97,11 @@ ImageData read(const DataOptions& o) {
   Split split = disk().is_directory(path) ? read_directory(path, o.classes) : read_file(path, o);
   int64_t count = std::ssize(split.records) / record_bytes;
   auto records = std::make_shared<const std::string>(std::move(split.records));
-  std::string augment = augmentation(o);
+  std::string augment = o.augment;  // digits are not mirrored: a 2 would look like a 5
+  if (augment.empty()) augment = o.data.empty() ? "crop" : "crop-flip";
+  ImageOptions options{.padding = augment == "off" ? 0 : 4, .flip = augment == "crop-flip"};
   auto range = [&](int64_t begin, int64_t end) {
-    return std::make_shared<Images>(records, Images::Range{begin, end}, image_options(augment));
+    return std::make_shared<Images>(records, Images::Range{begin, end}, options);
   };
   return {range(0, split.train), split.train < count ? range(split.train, count) : nullptr, path,
           augment};

@@ -82,10 +82,7 @@ void check_no_list(const std::string& data) {
   if (missing.size() == paths.size()) return;
   std::string none =
       missing.empty() ? "" : fmt::format(" (there is no file {})", printable(missing[0]));
-  auto with_share = [&](auto& path) {
-    return fmt::format("{}:{:.3g}", path, 1.0 / double(paths.size()));
-  };
-  for (auto& path : paths) path = with_share(path);
+  for (auto& path : paths) path += fmt::format(":{:.3g}", 1.0 / double(paths.size()));
   fail(Exit::config, "data: `{}` are {} sources without shares{}\n  Give each its share: {}",
        printable(data), paths.size(), none, join(paths, ","));
 }

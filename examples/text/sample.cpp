@@ -24,12 +24,6 @@
 namespace triax::text {
 namespace {
 
-DType precision_of(const parallel::Checkpoint& c) {
-  parallel::TrainOptions saved;
-  parallel::restore(only(train_settings(saved), {"precision"}), c);
-  return saved.step.dtype;
-}
-
 void check_prompt(const std::string& prompt) {
   check_input(!prompt.empty(), Exit::config,
               "prompt is empty\n  A model continues a text of one character at least.");
@@ -120,7 +114,9 @@ class Writer {
         !tokens.empty(), Exit::config,
         "prompt has no tokens\n  The model came without a tokenizer: expected numbers, such "
         "as --prompt \"464 3290\".");
-    if (number == 0) say_what_is_cut(std::ssize(tokens));
+    if (number == 0 && world_.rank() == 0 && std::ssize(tokens) > decoder_.context())
+      fmt::print(stderr, "the prompt has {} tokens; the model sees the last {}\n", tokens.size(),
+                 decoder_.context());
     text.append(tokens);
     say(prompt);
     go_on(text, number, [] { return false; });
@@ -194,12 +190,6 @@ class Writer {
     return !parallel::text_of_first(world_.host(), seen).empty();
   }
 
-  void say_what_is_cut(int64_t tokens) const {
-    if (world_.rank() == 0 && tokens > decoder_.context())
-      fmt::print(stderr, "the prompt has {} tokens; the model sees the last {}\n", tokens,
-                 decoder_.context());
-  }
-
   void say(const std::string& text) const {
     if (world_.rank() == 0) fmt::print("{}", text), std::fflush(stdout);
   }
@@ -254,7 +244,9 @@ std::unique_ptr<parallel::Replica> load_model(parallel::Checkpoint& checkpoint,
                                               const TextModel& model, parallel::Mesh& mesh,
                                               parallel::Weights weights,
                                               std::optional<DType> precision) {
-  DType saved = precision_of(checkpoint);
+  parallel::TrainOptions trained;
+  parallel::restore(only(train_settings(trained), {"precision"}), checkpoint);
+  DType saved = trained.step.dtype;
   auto options = parallel::inference_options(mesh.shape(), precision.value_or(saved));
   nn::Batch one{.input = zeros({1, model.context}, i32, cpu), .first = nn::evaluation};
   auto replica = std::make_unique<parallel::Replica>(

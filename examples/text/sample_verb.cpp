@@ -8,9 +8,8 @@ namespace {
 using parallel::huge;
 using parallel::SettingGroup;
 
-parallel::Settings what(SampleOptions& o) {
-  SettingGroup group("Sampling");
-  return group
+parallel::Settings sampling_settings(SampleOptions& o) {
+  return SettingGroup("Sampling")
       .add("checkpoint|ckpt|ckpt-path|model|model-path|out-dir", "DIR",
            "checkpoint RUN/step-N, or a run directory, whose newest is taken", &o.checkpoint,
            {.shown = "none, must be given"})
@@ -26,12 +25,7 @@ parallel::Settings what(SampleOptions& o) {
       .add("slide", "N",
            "how many of the oldest tokens to drop at once when the context is full; 0: half of "
            "them; 1: keeps the most context, but recomputes all of it for every token",
-           &o.slide, {.range = {0, huge}});
-}
-
-parallel::Settings how(SampleOptions& o) {
-  SettingGroup group("Sampling");
-  return group
+           &o.slide, {.range = {0, huge}})
       .add("temperature|temp", "X", "divides the logits; 0: always the most likely token",
            &o.sampling.temperature)
       .add("top-k", "N", "sample among the N most likely tokens; 0: among all", &o.sampling.top_k,
@@ -42,7 +36,7 @@ parallel::Settings how(SampleOptions& o) {
       .add("seed", "N", "random seed of the choices", &o.seed);
 }
 
-parallel::Settings where(SampleOptions& o) {
+parallel::Settings run_settings(SampleOptions& o) {
   using Precision = std::optional<DType>;
   SettingGroup run("Run"), mesh("Mesh");
   run.add("config", "FILE", "TOML file whose keys are these flags; flags win over it", &o.config,
@@ -69,7 +63,7 @@ parallel::Verb sample_verb(const std::string& program, SampleOptions& o, TextMod
   };
   return {.name = "sample",
           .what = "Continues a text with a trained model.",
-          .settings = parallel::joined({what(o), how(o), where(o)}),
+          .settings = parallel::joined({sampling_settings(o), run_settings(o)}),
           .examples = {call + "--prompt \"Once \" --tokens 100", call + "--interactive --top-p 0.9",
                        "cat story.txt | " + call + "--prompt -"},
           .run = run,

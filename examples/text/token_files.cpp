@@ -82,14 +82,10 @@ int likely_width(std::string_view bytes) {
   return 2;
 }
 
-/// The contents of Megatron-LM's index, x.idx, of a file of tokens, x.bin.
-struct MegatronIndex {
-  int width = 2;  ///< bytes of a token
-  int64_t tokens = 0;
-};
-/// Returns the index of a path *.bin; none if there is no file of that name, or it is no index.
-/// Untrusted: throws Error 65 if it is cut off, or has another dtype than int32 and uint16.
-std::optional<MegatronIndex> megatron_index(const std::string& path) {
+/// Returns what Megatron-LM's index, x.idx, says of the tokens in x.bin, a path; none if there is
+/// no such file, or it is no index. Untrusted: throws Error 65 if it is cut off, or has another
+/// dtype than int32 and uint16.
+std::optional<TokenFile> indexed_file(const std::string& path) {
   std::string name = std::filesystem::path(path).replace_extension(".idx");
   if (!disk().is_file(name)) return {};
   File file = disk().open(name);
@@ -113,7 +109,7 @@ std::optional<MegatronIndex> megatron_index(const std::string& path) {
               "data: {}: its last sequence has {} tokens from byte {} on; expected 0 or more", name,
               tokens, first);
   int width = dtype == 4 ? 4 : 2;
-  return MegatronIndex{width, first / width + tokens};
+  return TokenFile{.path = path, .tokens = first / width + tokens, .width = width};
 }
 
 /// Throws Error 65 for a file that is not of 16-bit tokens: for an odd size, for a text, and where
@@ -146,40 +142,31 @@ struct HeaderKind {
 };
 constexpr HeaderKind header_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};
 
-/// A file in memory, read-only.
-class MappedFile : Immovable {
+/// The tokens of a file in memory, read-only.
+class MappedTokens : Immovable {
  public:
-  explicit MappedFile(const std::string& path) : bytes_(disk().open(path).size()) {
-    int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  explicit MappedTokens(const TokenFile& file)
+      : file_(file), bytes_(disk().open(file.path).size()) {
+    int descriptor = ::open(file.path.c_str(), O_RDONLY | O_CLOEXEC);
     void* at = descriptor < 0
                    ? MAP_FAILED
                    : ::mmap(nullptr, size_t(bytes_), PROT_READ, MAP_SHARED, descriptor, 0);
     int error = errno;
     if (descriptor >= 0) ::close(descriptor);
-    check_input(at != MAP_FAILED, Exit::io, "files: map {}: {}", path, std::strerror(error));
+    check_input(at != MAP_FAILED, Exit::io, "files: map {}: {}", file.path, std::strerror(error));
     data_ = static_cast<const char*>(at);
   }
-  ~MappedFile() { ::munmap(const_cast<char*>(data_), size_t(bytes_)); }
-  const char* data() const { return data_; }
-
- private:
-  uint64_t bytes_;
-  const char* data_ = nullptr;
-};
-
-class MappedTokens {
- public:
-  explicit MappedTokens(const TokenFile& file) : map_(file.path), file_(file) {}
+  ~MappedTokens() { ::munmap(const_cast<char*>(data_), size_t(bytes_)); }
 
   int64_t size() const { return file_.tokens; }
   void read(int64_t begin, std::span<int32_t> to) const {
-    const char* from = map_.data() + file_.header + uint64_t(begin) * uint64_t(file_.width);
+    const char* from = data_ + file_.header + uint64_t(begin) * uint64_t(file_.width);
     if (file_.width == 2) widen<uint16_t>(from, to);
     else std::memcpy(to.data(), from, to.size_bytes());
   }
   /// Returns the largest token; throws Error 65 if the file is not what is known of it.
   int64_t verify(int64_t vocabulary) const {
-    const char* bytes = map_.data() + file_.header;
+    const char* bytes = data_ + file_.header;
     size_t count = size_t(file_.tokens) * size_t(file_.width);
     uint32_t crc = file_.crc32c ? crc32c(bytes, count) : 0;
     check_input(!file_.crc32c || crc == *file_.crc32c, Exit::data,
@@ -189,8 +176,7 @@ class MappedTokens {
     auto [place, largest] = file_.width == 2 ? largest_of<uint16_t>() : largest_of<uint32_t>();
     int64_t all = vocabulary > 0 ? vocabulary : most_tokens;
     const char* which = vocabulary > 0 ? "the" : "even a";
-    bool fits = largest < all;
-    check_input(fits, Exit::data,
+    check_input(largest < all, Exit::data,
                 "data: {}: token {} is {}, which {} vocabulary of {} tokens does not have\n"
                 "  The file was made with another tokenizer, or is no file of {}-bit tokens.",
                 file_.path, place, largest, which, all, 8 * file_.width);
@@ -206,13 +192,14 @@ class MappedTokens {
     }
   }
   template <class T> std::pair<int64_t, int64_t> largest_of() const {
-    auto* first = reinterpret_cast<const T*>(map_.data() + file_.header);
+    auto* first = reinterpret_cast<const T*>(data_ + file_.header);
     auto* found = std::max_element(first, first + file_.tokens);
     return {found - first, int64_t(*found)};
   }
 
-  MappedFile map_;
   TokenFile file_;
+  uint64_t bytes_;
+  const char* data_ = nullptr;
 };
 
 class JoinedTokens : public Tokens {
@@ -255,11 +242,7 @@ TokenFile plain_file(const std::string& path) {
   if (bytes >= sizeof header) file.read_at(0, header.data(), sizeof header);
   auto kind = std::ranges::find(header_kinds, header[0], &HeaderKind::magic);
   if (kind == std::end(header_kinds)) {
-    if (auto index = megatron_index(path)) {
-      TokenFile f{.path = path, .tokens = index->tokens, .width = index->width};
-      check_size(f, "its index");
-      return f;
-    }
+    if (auto f = indexed_file(path)) return check_size(*f, "its index"), *f;
     check_is_u16(file);
     return {.path = path, .tokens = int64_t(bytes / 2)};
   }

@@ -14,12 +14,6 @@ namespace {
 
 constexpr int spins = 2000, yields = 1000;
 
-void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#endif
-}
-
 }  // namespace
 
 // With more ranks than cores it does not spin, which would keep a peer from running.
@@ -29,7 +23,9 @@ Backoff::Backoff(bool crowded, double time_limit)
 bool Backoff::pause() {
   ++count_;
   if (count_ <= spins_) {
-    relax();
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
     return true;
   }
   if (count_ <= spins_ + yields) sched_yield();

@@ -83,7 +83,12 @@ class Watcher {
         inputs_(nn::input_shapes(trainer_.options().step.share(batch_like(task, samples_), 0))) {}
 
   void run(const Trace* lead) {
-    if (trainer_.first()) name_all();
+    if (trainer_.first()) {
+      for (auto& l : one_rank_.layers()) board_.trace.layers.push_back(l.name);
+      const Replica& replica = trainer_.update().replica();
+      for (auto* p : replica.parameters()) board_.trace.parameters.push_back(p->name);
+      for (auto* b : replica.all_buffers()) board_.trace.buffers.push_back(b->name);
+    }
     note_state(board_.trace.initial);
     for (size_t s = 0; s < board_.trace.steps.size(); ++s) {
       if (lead) follow(s == 0 ? lead->initial : lead->steps[s - 1].state);
@@ -104,14 +109,6 @@ class Watcher {
   bool apart() const { return trainer_.options().step.mesh.ranks_along(Cuts::weights) > 1; }
 
   TraceStep& now() { return board_.trace.steps[size_t(trainer_.done() - 1)]; }
-
-  void name_all() {
-    for (auto& l : one_rank_.layers()) board_.trace.layers.push_back(l.name);
-    for (auto* p : trainer_.update().replica().parameters())
-      board_.trace.parameters.push_back(p->name);
-    for (auto* b : trainer_.update().replica().all_buffers())
-      board_.trace.buffers.push_back(b->name);
-  }
 
   /// Records a layer's output. The place of this rank's part follows from the shapes: one rank's
   /// output for this micro-batch, and this one's.

@@ -22,7 +22,11 @@ class Follower {
         places_(size_t(shape.chunks) * size_t(shape.micros), Places{-1, -1, -1, -1, -1, -1}) {}
 
   void take(const Action& a) {
-    check_exists(a);
+    expect(a.chunk >= 0 && a.chunk < shape_.chunks && a.micro >= 0 && a.micro < shape_.micros, a,
+           "does not exist; expected micro-batches 0 to {}, chunks 0 to {}", shape_.micros - 1,
+           shape_.chunks - 1);
+    expect(purpose_ == Purpose::training || a.kind == Action::forward, a,
+           "in inference; expected forwards alone");
     check_order(a);
     places(a)[a.kind] = position_++;
   }
@@ -55,14 +59,6 @@ class Follower {
     if (ok) return;
     fail(Exit::config, "schedule: stage {}, position {}: {} {}", stage_, position_, str(a),
          fmt::format(wrong, std::forward<Args>(args)...));
-  }
-
-  void check_exists(const Action& a) const {
-    expect(a.chunk >= 0 && a.chunk < shape_.chunks && a.micro >= 0 && a.micro < shape_.micros, a,
-           "does not exist; expected micro-batches 0 to {}, chunks 0 to {}", shape_.micros - 1,
-           shape_.chunks - 1);
-    expect(purpose_ == Purpose::training || a.kind == Action::forward, a,
-           "in inference; expected forwards alone");
   }
 
   void check_order(const Action& a) {

@@ -103,10 +103,6 @@ std::string schedule_of(const StepOptions& s) {
   return s.chunks > 1 ? fmt::format("{} {}", s.schedule, s.chunks) : s.schedule;
 }
 
-std::string signed_bytes(double bytes) {
-  return bytes < 0 ? "-" + show_bytes(-bytes) : show_bytes(bytes);
-}
-
 /// A column of the table, from its heading down.
 struct Column {
   std::vector<std::string> cells;
@@ -147,8 +143,10 @@ std::vector<Column> columns_of(const Plans& found, std::span<const Plan> all) {
   add("bubble", 6,
       [](auto& p, auto&) { return fmt::format("{:.0f}%", 100 * p.time.bubble / p.time.total()); });
   add("memory", 0, [&](auto& p, auto&) { return show_bytes(p.need(found.hardware)); });
-  add("free", 5,
-      [&](auto& p, auto&) { return signed_bytes(found.budget - p.need(found.hardware)); });
+  add("free", 5, [&](auto& p, auto&) {
+    double bytes = found.budget - p.need(found.hardware);
+    return bytes < 0 ? "-" + show_bytes(-bytes) : show_bytes(bytes);
+  });
   add("why", 4, [&](auto& p, auto&) { return why(p, found); });
   return columns;
 }

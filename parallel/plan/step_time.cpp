@@ -10,10 +10,6 @@
 namespace triax::parallel {
 namespace {
 
-/// Returns the bytes that an update moves for each trained parameter: AdamW's own, the norm, and
-/// zeroing the gradient.
-double update_bytes(DType dtype) { return dtype == f32 ? 36 : 38; }
-
 /// Returns a ring's share of calls that pass `bytes`, as the Ledger counts it.
 Ledger::Line ring(int64_t calls, double bytes, int64_t ranks) {
   return {calls, bytes * double(ranks - 1) / double(ranks)};
@@ -345,11 +341,11 @@ StepTime StepTimes::estimate(const StepOptions& o) {
 StepTime StepTimes::time(const std::vector<Slot>& all, const StepOptions& o) {
   auto micros = double(o.accumulation());
   StepTime t;
+  double bytes = o.dtype == f32 ? 36 : 38;  // of a parameter: AdamW's, the norm, zeroed gradients
   for (const Slot& s : all) {
     double own =
         o.zero == Zero::off ? double(s.parameters.trained) : shared_out(o.mesh, s.parameters);
-    t.update =
-        std::max(t.update, own * update_bytes(o.dtype) / (hardware_.bandwidth * hardware_.update));
+    t.update = std::max(t.update, own * bytes / (hardware_.bandwidth * hardware_.update));
   }
   const Slot& slow = *std::ranges::max_element(all, {}, &Slot::busy);
   bool behind = overlaps(o.mesh.data(), o.mesh.tp);

@@ -88,12 +88,6 @@ Texts facts_of(const Manifest& m) {
   return all;
 }
 
-/// Returns a text, or its length if it is long, as that of a tokenizer is.
-std::string brief(const std::string& text) {
-  constexpr size_t most = 60;
-  return text.size() <= most ? printable(text) : fmt::format("{} bytes", text.size());
-}
-
 /// Prints what the manifest says: step, mesh, tensors, settings. Throws Error 66 or 65 if there is
 /// no checkpoint.
 int inspect(const std::string& run) {
@@ -101,8 +95,9 @@ int inspect(const std::string& run) {
   Manifest m = read_manifest(path);
   Texts facts = facts_of(m);
   std::string text = heading(path, m, facts) + "\n" + table(m) + "\nsettings:\n";
-  for (auto& [name, text_of] : facts)
-    text += fmt::format("  {} = {}\n", printable(name), brief(text_of));
+  for (auto& [name, fact] : facts)  // a long one, such as a tokenizer, by its length
+    text += fmt::format("  {} = {}\n", printable(name),
+                        fact.size() <= 60 ? printable(fact) : fmt::format("{} bytes", fact.size()));
   print_folded(text);
   return int(Exit::ok);
 }

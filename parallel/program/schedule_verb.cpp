@@ -46,12 +46,6 @@ std::string caps(const std::vector<double>& cap) {
   return least == most ? fmt::format("{:g}", most) : fmt::format("{:g} to {:g}", least, most);
 }
 
-std::string table_row(const Comparison::Row& r, const Budget& budget) {
-  auto peak = transformed(r.peak, [](double x) { return fmt::format("{:.4g}", x); });
-  return fmt::format("{:<16} {:>10.6g} {:>7.2f}%  {}{}\n", r.name, r.cost, 100 * r.bubble,
-                     join(peak, " "), within(budget, r.peak) ? "" : ", too many");
-}
-
 std::string verdict(const Comparison& c) {
   const Comparison::Row& found = c.rows.back();
   if (!meets(found.cost, c.found.bound))
@@ -117,7 +111,11 @@ std::string comparison_text(const Comparison& c) {
           ? "makespan, to the end of the last stage"
           : "span, the longest stage from its first begin to its last end",
       "schedule", "cost", "bubble");
-  for (const Comparison::Row& r : c.rows) text += table_row(r, f.budget);
+  for (const Comparison::Row& r : c.rows) {
+    auto peak = transformed(r.peak, [](double x) { return fmt::format("{:.4g}", x); });
+    text += fmt::format("{:<16} {:>10.6g} {:>7.2f}%  {}{}\n", r.name, r.cost, 100 * r.bubble,
+                        join(peak, " "), within(f.budget, r.peak) ? "" : ", too many");
+  }
   text += fmt::format(
       "{:<16} {:>10.6g} {:>7.2f}%  no schedule of {} a stage{} costs less in this memory\n",
       "bound", f.bound, 100 * c.best_bubble(), counted(f.shape.chunks, "chunk"),

@@ -59,7 +59,11 @@ class TrainCall {
     bool asked = std::ranges::count(call.request.given, "mesh-for") > 0;
     check_input(!asked || mesh_for_ > 0, Exit::usage,
                 "mesh-for 0; expected a number of ranks, 1 or more");
-    return asked ? print_mesh() : int(train(call));
+    if (!asked) return int(train(call));
+    StepOptions on = elastic_options(own_.task(), train_, mesh_for_).step;  // for launch.sh
+    fmt::print("{} {} --micro-batch {} --global-batch {}\n", on.mesh.size(),
+               flags(on.mesh, train_.step.mesh), on.micro_batch, on.global_batch);
+    return 0;
   }
 
  private:
@@ -90,14 +94,6 @@ class TrainCall {
                 "{}: read for {} data-parallel replicas, as the launcher announced; there are {}\n"
                 "  Add --dp {}.",
                 train_.deepspeed, deepspeed_dp_, dp, dp);
-  }
-
-  /// Prints the ranks of the mesh, and its flags: for launch.sh --elastic.
-  int print_mesh() {
-    StepOptions on = elastic_options(own_.task(), train_, mesh_for_).step;
-    fmt::print("{} {} --micro-batch {} --global-batch {}\n", on.mesh.size(),
-               flags(on.mesh, train_.step.mesh), on.micro_batch, on.global_batch);
-    return 0;
   }
 
   /// Returns, on every rank, a configuration with what rank 0 chooses.

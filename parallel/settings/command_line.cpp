@@ -32,17 +32,14 @@ bool is_flag(const std::string& word) {
          (word[1] == '-' || std::isalpha(static_cast<unsigned char>(word[1])));
 }
 
-/// Suggests the flag of a directory that was given without one.
-std::string flag_for(const std::string& word, const Settings& settings) {
-  bool takes_run = std::ranges::count(settings, "checkpoint", &Setting::name) > 0;
-  return takes_run && disk().is_directory(word) ? ": --checkpoint " + shell_word(word) : "";
-}
-
 const Setting& setting_of(const std::string& name, const Settings& settings,
                           const std::string& flag) {
-  if (!flag.starts_with('-'))
+  if (!flag.starts_with('-')) {
+    bool run =
+        std::ranges::count(settings, "checkpoint", &Setting::name) > 0 && disk().is_directory(flag);
     fail(Exit::usage, "{}: `{}` is no flag; flags are written --name VALUE{}", name,
-         printable(flag), flag_for(flag, settings));
+         printable(flag), run ? ": --checkpoint " + shell_word(flag) : "");
+  }
   for (const Setting& s : settings)
     if (flag == "--" + s.name) return s;
   auto names = names_of(settings);

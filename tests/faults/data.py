@@ -96,7 +96,7 @@ FAULTS = [
           [(".weight = part(b->my_weight),",
             ".weight = part(b->weight.storage()->present() ? b->my_weight : clone(b->my_weight)),")],
           [Run("--mesh 2x1x1 --zero 3", "step 1: weight of tokens.table")]),
-    Fault("part_of_a_matrix_taken_for_all", "parallel/data/buckets/cut_matrix.cpp",
+    Fault("part_of_a_matrix_taken_for_all", SLOTS,
           [("    if (replicas) replicas->all_reduce(held).wait();\n", "")],
           [Run("--mesh 2x1x1 --zero 1 --optimizer muon", "step 1: weight of")]),
     Fault("stale_tied_copy", SLOTS_OF_ALL,

@@ -1,5 +1,5 @@
 // A GPT-2 checkpoint of llm.c, all tensors of it.
-#include "examples/minigpt/hugging_face.h"
+#include "examples/minigpt/config.h"
 #include "tests/fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

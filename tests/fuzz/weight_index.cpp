@@ -1,7 +1,7 @@
 // model.safetensors.index.json of a Hugging Face model, beside a file a.safetensors with tensor w.
 #include <utility>
 
-#include "examples/hugging_face/weights.h"
+#include "examples/hugging_face/source.h"
 #include "tests/fuzz/fuzz.h"
 #include "triax/nn/state.h"
 

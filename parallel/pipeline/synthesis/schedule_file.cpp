@@ -14,15 +14,6 @@ constexpr uint64_t largest_file = uint64_t{64} << 20;
 constexpr int most_stages = 1024, most_chunks = 64, most_micros = 4096;
 constexpr const char* letters = "FABWOR";  // by Action::Kind
 
-Placement placement_in(const nn::JsonReader& all) {
-  nn::JsonReader at = all.at("placement");
-  std::string text = at.text();
-  for (Placement each : {Placement::ring, Placement::v})
-    if (text == name(each)) return each;
-  at.require(false, "is not `ring` or `v`");
-  return {};
-}
-
 std::string text_in(const std::string& path) { return disk().read(path, largest_file); }
 
 nn::JsonReader reader(const std::string& text, const std::string& path) {
@@ -128,7 +119,11 @@ ScheduleFile parse_schedule(const std::string& text, const std::string& path) {
   nn::JsonReader all = reader(text, path);
   ScheduleFile f;
   f.shape = {size_in(all, "stages", most_stages), size_in(all, "chunks", most_chunks),
-             size_in(all, "micros", most_micros), placement_in(all)};
+             size_in(all, "micros", most_micros)};
+  std::string placement = all.at("placement").text();
+  for (auto each : {Placement::ring, Placement::v})
+    if (placement == name(each)) f.shape.placement = each;
+  all.at("placement").require(placement == name(f.shape.placement), "is not `ring` or `v`");
   f.budget.hold = all.at("hold").real();
   std::string objective = all.at("objective").text();
   for (auto each : {Budget::longest_stage, Budget::makespan})

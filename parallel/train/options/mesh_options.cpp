@@ -12,11 +12,6 @@
 namespace triax::parallel {
 namespace {
 
-void read_schedule_file(StepOptions& o) {
-  if (!is_schedule_file(o.schedule) || o.schedules.contains(o.schedule)) return;
-  o.schedules[o.schedule] = schedule_from(read_schedule(o.schedule), o.schedule);
-}
-
 void check_schedule_name(const StepOptions& o) {
   auto found = o.schedules.find(o.schedule);
   check_input(found != o.schedules.end(), Exit::config, "schedule `{}`; expected one of: {}",
@@ -150,7 +145,8 @@ nn::Batch StepOptions::share(const nn::Batch& batch, int rank) const {
 
 void resolve_mesh(StepOptions& o, int64_t ranks) {
   if (o.mesh.dp == 0) o.mesh.dp = std::max(1, int(double(ranks) / o.mesh.least_size()));
-  read_schedule_file(o);
+  if (is_schedule_file(o.schedule) && !o.schedules.contains(o.schedule))
+    o.schedules[o.schedule] = schedule_from(read_schedule(o.schedule), o.schedule);
   auto schedule = o.schedules.find(o.schedule);  // else check_mesh() refuses it
   if (o.chunks == 0) o.chunks = schedule == o.schedules.end() ? 1 : schedule->second.chunks;
 }

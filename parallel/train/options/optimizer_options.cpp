@@ -77,14 +77,6 @@ void check_batch(const StepOptions& o) {
        below == 0 ? fmt::format("{}", above) : fmt::format("{}, {}", below, above));
 }
 
-void check_rates(const TrainOptions& o) {
-  bool decays = o.lr.decay != optim::Schedule::Decay::constant;
-  check_input(!decays || (o.lr.low >= 0 && o.lr.low <= o.lr.peak), Exit::config,
-              "min-lr={} with lr={}\n"
-              "  The learning rate falls from --lr to --min-lr. Valid min-lr: 0 to {}.",
-              o.lr.low, o.lr.peak, o.lr.peak);
-}
-
 /// Checks options of Muon. Ranks that hold the same matrix orthogonalize the same gradient, each
 /// for itself: with other bits their weights would drift.
 void check_muon(const TrainOptions& o) {
@@ -171,7 +163,11 @@ void resolve_optimizer(TrainOptions& o) {
 
 void check_optimizer(const TrainOptions& o) {
   check_batch(o.step);
-  check_rates(o);
+  bool decays = o.lr.decay != optim::Schedule::Decay::constant;
+  check_input(!decays || (o.lr.low >= 0 && o.lr.low <= o.lr.peak), Exit::config,
+              "min-lr={} with lr={}\n"
+              "  The learning rate falls from --lr to --min-lr. Valid min-lr: 0 to {}.",
+              o.lr.low, o.lr.peak, o.lr.peak);
   (void)parse_groups(o.step.groups);
   check_muon(o);
 }

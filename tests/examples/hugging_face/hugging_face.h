@@ -7,8 +7,8 @@
 #include <string>
 
 #include "examples/llama/config.h"
-#include "examples/llama/hugging_face.h"
-#include "examples/minigpt/hugging_face.h"
+#include "examples/llama/program.h"
+#include "examples/minigpt/config.h"
 #include "examples/minigpt/model.h"
 #include "tests/support/temporary_directory.h"
 #include "tests/support/tensors.h"
