@@ -86,6 +86,17 @@ void add_chat_template(GgufKeys& keys, const std::string& directory) {
     keys.add("tokenizer.chat_template", config.at("chat_template").text());
 }
 
+/// Adds where SentencePiece's `tokenizer` puts spaces. Returns how llama.cpp does otherwise.
+std::string other_spaces(GgufKeys& keys, const std::string& tokenizer) try {
+  auto read = text::Tokenizer::from_json(tokenizer, "tokenizer.json");
+  auto spelled = [&](const char* text) { return read.decode(read.encode(text)); };
+  bool puts = spelled("a") == " a", always = spelled(" a") == "  a";
+  keys.add_flag("tokenizer.ggml.add_space_prefix", puts);
+  return puts && !always ? "it puts a space also before a text that begins with one" : "";
+} catch (const Error& e) {  // a kind that is not read here
+  return parts_of(e.what(), '\n')[0];
+}
+
 }  // namespace
 
 std::string add_tokenizer(GgufKeys& keys, const std::string& directory, int64_t vocabulary) {
@@ -117,9 +128,9 @@ std::string add_tokenizer(GgufKeys& keys, const std::string& directory, int64_t 
   keys.add("tokenizer.ggml.merges", merges);
   keys.add_flag("tokenizer.ggml.add_bos_token", adds_bos(root));
   add_chat_template(keys, directory);
-  return pieces || !pre.empty() ? ""
-                                : "llama.cpp has no name for how this tokenizer cuts words: it may "
-                                  "cut some otherwise\n";
+  std::string other = pieces ? other_spaces(keys, text) : "";
+  if (!pieces && pre.empty()) other = "it has no name for how this tokenizer cuts them";
+  return other.empty() ? "" : "llama.cpp may cut some words otherwise: " + other + "\n";
 }
 
 }  // namespace triax::hf

@@ -195,7 +195,7 @@ std::string imported(const Architecture& a, const std::string& path) {
       lock != nullptr, Exit::cannot_write,
       "init: {}.lock cannot be made: {}\n  Make a checkpoint elsewhere, `{} import --from {} "
       "--out NEW`, and give NEW in its place.",
-      out, std::strerror(errno), a.program, path);
+      out, failed ? failed.message() : std::strerror(errno), a.program, path);
   while (!parallel::take_lock(::fileno(lock.get())))  // another process is at it
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   if (disk().is_directory(out)) return out;

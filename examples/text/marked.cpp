@@ -22,22 +22,19 @@ void each_line(const std::string& path, const std::function<void(const nn::JsonR
       read(nn::JsonReader(line, fmt::format("{} line {}", path, number), "the line", 32));
 }
 
-/// Returns the tokens of a question with an ending, which counts.
-MarkedTokens with_ending(std::vector<int32_t> question, const std::string& ending,
-                         const Tokenizer& tokenizer, const nn::JsonReader& line, int64_t context) {
-  std::vector<int32_t> tokens;
-  tokenizer.encode({.text = " " + ending, .is_rest = true}, tokens);
-  line.require(
-      !question.empty() && std::ssize(tokens) <= context,
-      fmt::format("has a question of {} and an ending of {} tokens; expected 1 or more, and "
-                  "at most {}",
-                  question.size(), tokens.size(), context));
-  auto more = std::ssize(question) + std::ssize(tokens) - context - 1;
-  if (more > 0) question.erase(question.begin(), question.begin() + more);
-  MarkedTokens all{question, std::vector<bool>(question.size(), false)};
-  all.tokens.insert(all.tokens.end(), tokens.begin(), tokens.end());
-  all.counts.resize(all.tokens.size(), true);
-  return all;
+/// Returns the tokens of a question with an ending, which counts: the tokens behind as many as the
+/// question alone has.
+MarkedTokens with_ending(std::vector<int32_t> all, int64_t question, const nn::JsonReader& line,
+                         int64_t context) {
+  int64_t ending = std::ssize(all) - question;
+  line.require(question > 0 && ending > 0 && ending <= context,
+               fmt::format("has a question of {} and an ending of {} tokens; expected 1 or more, "
+                           "and 1 to {}",
+                           question, ending, context));
+  all.erase(all.begin(), all.begin() + std::max<int64_t>(0, std::ssize(all) - context - 1));
+  std::vector<bool> counts(all.size(), true);
+  std::fill(counts.begin(), counts.end() - ending, false);
+  return {std::move(all), std::move(counts)};
 }
 
 /// Returns -log p(target) of a row of logits.
@@ -135,8 +132,8 @@ Rendered rendered(const nn::JsonReader& line, Chat chat, const Tokenizer& tokeni
       bool calls = m.has("tool_calls") && !m.at("tool_calls").is_null() &&
                    m.at("tool_calls").literal() != "[]";
       m.require(!calls, "has tool_calls, which no form here has; expected content");
-      bool counts =
-          m.at("role").text() == "assistant" && !(m.has("weight") && m.at("weight").real() == 0);
+      bool weighs = !m.has("weight") || m.at("weight").is_null() || m.at("weight").real() != 0;
+      bool counts = weighs && m.at("role").text() == "assistant";
       message(m.at("role").text(), m.at("content").text(), counts ? answer : said);
     }
   else
@@ -210,7 +207,8 @@ Choices read_choices(const std::string& path, const Tokenizer& tokenizer, int64_
   std::vector<MarkedTokens> all;
   Choices made;
   each_line(path, [&](const nn::JsonReader& line) {
-    auto question = tokenizer.encode(line.at("ctx").text());
+    std::string question = line.at("ctx").text();
+    int64_t tokens = std::ssize(tokenizer.encode(question));
     auto endings = line.at("endings").elements(64);
     if (made.endings == 0) made.endings = std::ssize(endings);
     line.require(std::ssize(endings) == made.endings && made.endings > 1,
@@ -224,7 +222,8 @@ Choices read_choices(const std::string& path, const Tokenizer& tokenizer, int64_
     std::rotate(endings.begin(), endings.begin() + ptrdiff_t(right),
                 endings.begin() + ptrdiff_t(right) + 1);
     for (auto& ending : endings)
-      all.push_back(with_ending(question, ending.text(), tokenizer, line, context));
+      all.push_back(
+          with_ending(tokenizer.encode(question + " " + ending.text()), tokens, line, context));
   });
   check_input(!all.empty(), Exit::data, "choices: {} has no lines; expected questions", path);
   double targets = 0, questions = double(all.size()) / double(made.endings);

@@ -10,7 +10,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   return test::accept_or_refuse([&] {
     auto tokenizer = text::Tokenizer::from_json(json, "input");
     std::string text =
-        "The quick \n brown 12345 føx’s \xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x92\xbb";
+        "The quick\xe2\x96\x81\n</s> brown 12345 føx’s "
+        "\xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x92\xbb";
     auto tokens = tokenizer.encode(text);
     (void)tokenizer.decode(tokens);  // of added tokens that are bytes too, another text
     auto again = text::Tokenizer::from_json(tokenizer.json(), "again");

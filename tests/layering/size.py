@@ -9,7 +9,7 @@ import re
 PRODUCT = ["core", "autograd", "nn", "optim", "parallel", "examples"]
 CODE = (".h", ".cpp", ".cu", ".cuh")
 
-MAX_LINES, MAX_FILES, MAX_METHODS, MAX_FUNCTION = 63_050, 25, 20, 40
+MAX_LINES, MAX_FILES, MAX_METHODS, MAX_FUNCTION = 63_070, 25, 20, 40
 
 # Files directly in a folder.
 CROWDED = {}

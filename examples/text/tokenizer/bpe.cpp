@@ -62,8 +62,8 @@ Bpe::Bpe(BpeParts parts) : parts_(std::move(parts)) {
     check_input(both != numbers.end(), Exit::data, "bpe: tokens {} and {} make no token", left,
                 right);
     Merge merge{key(left, right), rank, both->second};
-    auto& place = merges_[size_t(&place_of(merge.pair) - merges_.data())];
-    if (place.pair != merge.pair) place = merge, ++rank;
+    merges_[size_t(&place_of(merge.pair) - merges_.data())] = merge;  // of equals the last counts
+    ++rank;
     note_pairs(bytes);
   }
   if (parts_.whole_words || has_characters()) by_bytes_ = std::move(numbers);

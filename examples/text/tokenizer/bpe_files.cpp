@@ -245,7 +245,7 @@ void read_spaces(const nn::JsonReader& root, Given& g) {
   if (!metaspace) return;
   auto m = root.at("pre_tokenizer");
   m.require(m.at("type").text() == "Metaspace" && m.at("replacement").text() == shown_space,
-            "expected a Metaspace of U+2581");
+            fmt::format("is a {}; expected a Metaspace of U+2581", printable(m.at("type").text())));
   std::string scheme = m.has("prepend_scheme")                ? m.at("prepend_scheme").text()
                        : flag_in(m, "add_prefix_space", true) ? "always"
                                                               : "never";
@@ -263,6 +263,7 @@ void check_characters(const nn::JsonReader& root, Given& g) {
   auto require = [&](bool fits, const char* what) {
     root.require(fits, fmt::format("has byte_fallback and {}{}", what, other_tokenizers));
   };
+  (void)check_numbers(g);
   require(!g.json.empty(), "added tokens whose numbers do not follow those of the vocabulary");
   require(g.late.empty() || normalizers(root).empty(), "added tokens that are normalized");
   require(g.vocabulary.contains(std::string(shown_space)), "no token for U+2581, a space");

@@ -158,7 +158,7 @@ def tokenizers(path):
         (path / "own/tokenizer.json").write_text(json.dumps(own))
         said = run("gpt2", f"export --checkpoint {path}/bpe --tokenizer {path}/own --to {path}/own-{name}.gguf")
         assert read_gguf(path / f"own-{name}.gguf")[0]["tokenizer.ggml.pre"] == name, name
-        assert ("llama.cpp has no name" in said) == (name == "default"), said
+        assert ("it has no name for how" in said) == (name == "default"), said
         assert read_gguf(path / f"own-{name}.gguf")[0]["tokenizer.ggml.add_bos_token"] == (name == "llama-bpe"), name
     pieces = path / "pieces"  # as SentencePiece's are converted, with a chat template
     pieces.mkdir()
@@ -171,6 +171,10 @@ def tokenizers(path):
     keys, _ = read_gguf(path / "pieces.gguf")
     assert keys["tokenizer.ggml.model"] == "llama" and keys["tokenizer.ggml.token_type"][:6] == [2, 3, 6, 1, 1, 1], keys
     assert keys["tokenizer.ggml.scores"][:3] == [0, -1, -2] and keys["tokenizer.chat_template"] == "{{ messages }}", keys
+    for name, puts in dict(prepend=True, first=True, never=False).items():
+        said = run("gpt2", f"export --checkpoint {path}/bpe --tokenizer {fixture}/pieces/{name} --to {path}/{name}.gguf")
+        assert read_gguf(path / f"{name}.gguf")[0]["tokenizer.ggml.add_space_prefix"] == puts, name
+        assert ("may cut some words otherwise: it puts a space also" in said) == (name == "first"), said
 
 
 def refusals(path):

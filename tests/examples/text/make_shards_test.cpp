@@ -78,6 +78,16 @@ TEST_F(MakeShards, HoldTheTokensOfTheTexts) {
   }
 }
 
+// A tokenizer puts a space before a text and behind added tokens, not where a piece begins.
+TEST_F(MakeShards, HoldTheTokensOfATextInPieces) {
+  std::string text;
+  while (text.size() < size_t{5} << 20) text += some_words(20000) + "</s>";
+  disk().replace(dir_ / "a", text);
+  std::string kind = TRIAX_SOURCE_DIR "/tests/fixtures/bpe/pieces/prepend";
+  make({{dir_ / "a"}, "gpt2:" + kind, dir_ / "out", 1 << 20});
+  EXPECT_EQ(tokens_in("out"), read_tokenizer(kind).encode(text));
+}
+
 TEST_F(MakeShards, HaveFourBytesATokenWhereTwoAreTooFew) {
   std::string json = learn_bpe("a", 257).json(), added;
   for (int i = 257; i <= 1 << 16; ++i)

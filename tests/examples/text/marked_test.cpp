@@ -85,11 +85,14 @@ TEST_F(MarkedText, ConversationsAreWrittenInTheirForm) {
   for (auto [kind, text] :
        {std::pair("first", " the</s>[ rank s</s>]"), {"prepend", " the</s>[  rank s</s>]"}})
     EXPECT_EQ(
-        read(R"({"prompt": "the</s>", "completion": " rank▁s</s>"})",
+        read(R"({"prompt": "the</s>", "completion": " rank▁s"})",
              read_tokenizer(TRIAX_SOURCE_DIR "/tests/fixtures/bpe/pieces/" + std::string(kind)),
              Chat::plain),
         std::vector<std::string>{text})
         << kind;
+  EXPECT_EQ(read(R"({"messages": [{"role": "assistant", "content": "a", "tool_calls": null}]})",
+                 chatml, Chat::chatml),
+            std::vector<std::string>{"<|im_start|>assistant\n[a<|im_end|>]\n"});
   auto plain = tokenizer_with({"<|endoftext|>"});
   EXPECT_EQ(read("{\"prompt\": \"a\", \"completion\": \" b\"}\n\n"
                  "{\"prompt\": \"c\", \"completion\": \"\"}\n",
@@ -123,6 +126,28 @@ TEST_F(MarkedText, SamplesAreCutAndPadded) {
   auto other = all;
   other[0].counts[2] = false;
   EXPECT_NE(Marked(other, 4).identity(), samples.identity());
+}
+
+// An added token that begins with U+2581, behind a space that the tokenizer may have put.
+TEST_F(MarkedText, ATextThatItsTokensDoNotSpellIsRefused) {
+  std::string json =
+      read_bytes(TRIAX_SOURCE_DIR "/tests/fixtures/bpe/pieces/prepend/tokenizer.json");
+  int64_t next = Tokenizer::from_json(json, "pieces").size();
+  json.insert(json.find("],\"normalizer\""),
+              ",{\"id\":" + std::to_string(next) +
+                  R"(,"content":"▁<PRE>","lstrip":false,"rstrip":false,"normalized":false})");
+  auto t = Tokenizer::from_json(json, "pieces");
+  expect_data_error(
+      [&] { read(R"({"prompt": "the</s> ▁<PRE>", "completion": "a"})", t, Chat::plain); },
+      {"line 1", "expected a tokenizer whose tokens spell the text"});
+}
+
+TEST_F(MarkedText, AnEndingFollowsItsQuestionWithOneSpace) {
+  auto t = read_tokenizer(TRIAX_SOURCE_DIR "/tests/fixtures/bpe/pieces/prepend");
+  std::string line = R"({"ctx": "the", "endings": ["rank", "a"], "label": 0})";
+  auto batch = read_choices(file(line), t, 20).samples->batch(std::vector<int64_t>{0});
+  auto all = t.encode("the rank"), input = batch.input.to_host<int32_t>();
+  EXPECT_TRUE(std::equal(all.begin(), all.end() - 1, input.begin()));
 }
 
 TEST_F(MarkedText, ChoicesHaveTheRightOneFirst) {
