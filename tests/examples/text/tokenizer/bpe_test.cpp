@@ -341,6 +341,23 @@ TEST(Bpe, ComposesTextsWhereTheTokenizerDoes) {
   }
 }
 
+// As `tokenizers` and GPT-2's own program do: a merge that is there twice has its last place.
+TEST(Bpe, OfEqualMergesTheLastCounts) {
+  std::string json = read_bytes(fixture + "/tokenizer.json");
+  size_t begin = json.find("\"merges\":[") + 10, end = json.find("],", begin) + 1;
+  std::string first = json.substr(begin, end - begin),
+              all = json.substr(begin, json.find("]]") + 1 - begin);
+  Tokenizer twice = Tokenizer::from_json(replaced(json, all, all + "," + first), "twice"),
+            last = Tokenizer::from_json(
+                replaced(json, all, all.substr(first.size() + 1) + "," + first), "last");
+  bool other = false;
+  for (auto& [text, tokens] : encodings()) {
+    EXPECT_EQ(twice.encode(text), last.encode(text)) << printable(text);
+    other |= twice.encode(text) != tokens;
+  }
+  EXPECT_TRUE(other);
+}
+
 TEST(Bpe, RefusesTokenizersThatEncodeAnotherWay) {
   std::string json = read_bytes(fixture + "/tokenizer.json");
   auto refuses = [&](const std::string& from, const std::string& to, const std::string& part) {
