@@ -121,6 +121,7 @@ TEST(Bpe, EncodesAsTokenizersDoesWithSentencePiecesCharacters) {
     for (auto& [text, tokens] : all) EXPECT_EQ(t.encode(text), tokens) << name << printable(text);
     EXPECT_EQ(t.decode(t.encode("a the ñ")), name == std::string("never") ? "a the ñ" : " a the ñ");
     expect_equal_tokens_of_parts(t, folder);
+    EXPECT_EQ(t.decode(std::vector{t.token("\n").value()}), "\n");
     EXPECT_EQ(t.hash(), Tokenizer::from_json(t.json() + "\n", "again").hash());
   }
   EXPECT_NE(read_tokenizer(fixture + "/pieces/prepend").hash(),
