@@ -33,10 +33,9 @@ install(FILES ${PROJECT_BINARY_DIR}/triax.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}
 set(CPACK_PACKAGE_VENDOR "The triax authors")
 set(CPACK_PACKAGE_CONTACT "The triax authors <maintainers@users.noreply.github.com>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "${PROJECT_DESCRIPTION}")
-set(CPACK_DEBIAN_PACKAGE_DESCRIPTION "${PROJECT_DESCRIPTION}
- Models are written in C++20 and trained with data, pipeline, tensor, context and expert parallelism,
- over MPI and NCCL or in the threads of one process. Any mesh trains the same model, bit for bit if
- asked. The programs minigpt, triax-llama and triax-resnet are trained with it.")
+set(CPACK_DEBIAN_PACKAGE_DESCRIPTION "Models are written in C++20 and trained with data, pipeline, tensor, context and
+expert parallelism, over MPI and NCCL or in the threads of one process. Any mesh trains the same model, bit
+for bit if asked. The programs minigpt, triax-llama and triax-resnet are trained with it.")
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
