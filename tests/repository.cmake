@@ -66,10 +66,12 @@ if(NOT TRIAX_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug" AND TARGET minig
     --heads 4 --context 8 --micro-batch 1 --global-batch 4)
   set_tests_properties(debug.parity PROPERTIES FIXTURES_REQUIRED debug PROCESSORS 2 TIMEOUT 120)
   if(MPIRUN AND NOT TRIAX_MPI STREQUAL "OFF")
+    add_test(NAME debug.no_run COMMAND ${CMAKE_COMMAND} -E rm -rf ${debug}/run)  # of the tests before
+    set_tests_properties(debug.no_run PROPERTIES FIXTURES_SETUP debug_run)
     add_test(NAME debug.two_processes COMMAND ${MPIRUN} -np 2 --allow-run-as-root --oversubscribe --bind-to none
       ${debug}/bin/minigpt train --layers 1 --width 16 --heads 2 --context 8 --tp 2 --steps 3 --warmup 0 --val-every 0
       --val-fraction 0.01 --micro-batch 2 --global-batch 8 --out ${debug}/run)
-    set_tests_properties(debug.two_processes PROPERTIES FIXTURES_REQUIRED debug PROCESSORS 2 TIMEOUT 60
+    set_tests_properties(debug.two_processes PROPERTIES FIXTURES_REQUIRED "debug;debug_run" PROCESSORS 2 TIMEOUT 60
       LABELS processes PASS_REGULAR_EXPRESSION "finished after step 3")
   endif()
 endif()
