@@ -263,7 +263,7 @@ void check_characters(const nn::JsonReader& root, Given& g) {
   auto require = [&](bool fits, const char* what) {
     root.require(fits, fmt::format("has byte_fallback and {}{}", what, other_tokenizers));
   };
-  (void)check_numbers(g);
+  (void)check_numbers(g);  // says which two tokens have one number, before what follows from it
   require(!g.json.empty(), "added tokens whose numbers do not follow those of the vocabulary");
   require(g.late.empty() || normalizers(root).empty(), "added tokens that are normalized");
   require(g.vocabulary.contains(std::string(shown_space)), "no token for U+2581, a space");
